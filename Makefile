@@ -1,0 +1,62 @@
+# Needs Go 1.26 and a C compiler; bench-tpch and test-clients say what more
+# they need. `make help` lists the targets.
+
+GO      ?= go
+SF      ?= 1
+FUZZ    ?= 10s
+VERSION ?=
+LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
+
+# Packages whose tests are run with the race detector too.
+RACE := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/...
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+.PHONY: run
+run: build ## Run Skein on this machine with sample tables, until Ctrl-C
+	./bin/skein dev --demo
+
+.PHONY: build
+build: ## Build bin/skein
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/skein ./cmd/skein
+
+.PHONY: test
+test: ## Run all tests, those of concurrent packages with the race detector too
+	$(GO) vet ./...
+	$(GO) test ./...
+	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
+
+.PHONY: lint
+lint: ## Check formatting, vet and staticcheck, of bench too
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted" >&2; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	cd bench && $(GO) vet ./...
+
+.PHONY: cluster
+cluster: build ## Run three workers and a gateway on this machine, until Ctrl-C
+	./examples/cluster/run.sh
+
+.PHONY: bench-tpch
+bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
+	cd bench && $(GO) build -o bin/tpch ./cmd/tpch && ./bin/tpch --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
+.PHONY: test-clients
+test-clients: build ## Run examples/ against a fresh server; also needs python3 with venv, a JDK and Maven
+	./examples/run.sh
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZ=10s
+	@set -e; for package in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    echo "$$package $$target"; \
+	    $(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ); \
+	  done; \
+	done
+
+.PHONY: clean
+clean: ## Remove what the other targets made
+	rm -rf bin .cluster bench/bin bench/.data bench/results examples/.cache examples/java_jdbc/target

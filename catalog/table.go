@@ -1,0 +1,171 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// TableID names a table for ever: ids are handed out by the meta group and are
+// never reused, so a dropped and re-created table has another id.
+type TableID uint64
+
+// TabletID names one tablet and is also the id of its Raft group. Ids are
+// handed out by the meta group and never reused.
+type TabletID uint64
+
+// NodeID names one worker process.
+type NodeID uint64
+
+// MetaGroupID is the Raft group id of the meta group; tablets start above it.
+const MetaGroupID = 1
+
+// DefaultSchema is the SQL schema of an unqualified table name.
+const DefaultSchema = "public"
+
+// Table describes one table as of one metadata version. A Table that has been
+// published is immutable: change it by storing a copy with a higher Version.
+type Table struct {
+	ID           TableID      `json:"id"`
+	Schema       string       `json:"schema"`
+	Name         string       `json:"name"`
+	Version      uint64       `json:"version"` // metadata version that last changed it
+	Columns      []Column     `json:"columns"`
+	PrimaryKey   []int        `json:"primary_key,omitempty"` // column ordinals, key order
+	Partitioning Partitioning `json:"partitioning"`
+	Replicas     int          `json:"replicas"`
+	Tablets      []Tablet     `json:"tablets"` // layout order: ascending bucket or range
+}
+
+// Column is one column of a Table.
+type Column struct {
+	Name     string
+	Type     arrow.DataType // a SQL type: see TypeName
+	Nullable bool
+	Default  string // canonical SQL of a constant expression, "" for none
+	// MaxLength bounds the characters of a VARCHAR(n); 0 is unbounded.
+	MaxLength int
+}
+
+// PartitionKind says how rows map onto tablets.
+type PartitionKind string
+
+// The ways of partitioning. Tenant and TimeRange are declared as Hash and
+// Range over the tenant or time column; they are kinds of their own so that
+// the planner and operators can tell them apart.
+const (
+	Unpartitioned PartitionKind = "none"
+	Hash          PartitionKind = "hash"
+	Range         PartitionKind = "range"
+	Tenant        PartitionKind = "tenant"
+	TimeRange     PartitionKind = "time_range"
+)
+
+// Partitioning is how a table's rows map onto its tablets.
+type Partitioning struct {
+	Kind    PartitionKind `json:"kind"`
+	Columns []int         `json:"columns,omitempty"` // column ordinals, key order
+	// Buckets is the size of the hash space of Hash and Tenant; a tablet owns
+	// a contiguous run of buckets, so tablets can split without rehashing.
+	Buckets uint32 `json:"buckets,omitempty"`
+}
+
+// Tablet is one horizontal piece of a table, replicated by its own Raft group.
+type Tablet struct {
+	ID         TabletID `json:"id"`
+	Generation uint64   `json:"generation"`
+	// BucketLow and BucketHigh bound the hash buckets owned: [low, high).
+	BucketLow  uint32 `json:"bucket_low,omitempty"`
+	BucketHigh uint32 `json:"bucket_high,omitempty"`
+	// KeyLow and KeyHigh bound the encoded partition keys owned by a range
+	// tablet: [low, high); empty is unbounded.
+	KeyLow   []byte    `json:"key_low,omitempty"`
+	KeyHigh  []byte    `json:"key_high,omitempty"`
+	Replicas []Replica `json:"replicas"`
+}
+
+// Replica is one copy of a tablet on one node.
+type Replica struct {
+	ID   uint64 `json:"id"` // Raft replica id, unique within the tablet
+	Node NodeID `json:"node"`
+}
+
+// QualifiedName is schema.name, quoted where SQL needs it.
+func (t *Table) QualifiedName() string {
+	return QuoteIdent(t.Schema) + "." + QuoteIdent(t.Name)
+}
+
+// Column returns the ordinal of the named column, or -1.
+func (t *Table) Column(name string) int {
+	for i := range t.Columns {
+		if t.Columns[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// ArrowSchema is the schema clients see: SQL types in their public Arrow form.
+func (t *Table) ArrowSchema() *arrow.Schema {
+	fields := make([]arrow.Field, len(t.Columns))
+	for i, c := range t.Columns {
+		fields[i] = arrow.Field{Name: c.Name, Type: c.Type, Nullable: c.Nullable}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// Tablet returns the descriptor of one of the table's tablets.
+func (t *Table) Tablet(id TabletID) (*Tablet, bool) {
+	for i := range t.Tablets {
+		if t.Tablets[i].ID == id {
+			return &t.Tablets[i], true
+		}
+	}
+	return nil, false
+}
+
+type columnJSON struct {
+	Name      string `json:"name"`
+	Type      string `json:"type"`
+	Nullable  bool   `json:"nullable,omitempty"`
+	Default   string `json:"default,omitempty"`
+	MaxLength int    `json:"max_length,omitempty"`
+}
+
+// MarshalJSON spells the type as SQL.
+func (c Column) MarshalJSON() ([]byte, error) {
+	return json.Marshal(columnJSON{c.Name, TypeName(c.Type), c.Nullable, c.Default, c.MaxLength})
+}
+
+// UnmarshalJSON reverses MarshalJSON.
+func (c *Column) UnmarshalJSON(b []byte) error {
+	var j columnJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	dt, err := ParseType(j.Type)
+	if err != nil {
+		return fmt.Errorf("column %q: %w", j.Name, err)
+	}
+	*c = Column{Name: j.Name, Type: dt, Nullable: j.Nullable, Default: j.Default, MaxLength: j.MaxLength}
+	return nil
+}
+
+// QuoteIdent quotes an identifier when it would not survive folding to lower
+// case as a bare word.
+func QuoteIdent(s string) string {
+	plain := s != ""
+	for i, r := range s {
+		if r == '_' || (r >= 'a' && r <= 'z') || (i > 0 && r >= '0' && r <= '9') {
+			continue
+		}
+		plain = false
+		break
+	}
+	if plain {
+		return s
+	}
+	return `"` + strings.ReplaceAll(s, `"`, `""`) + `"`
+}

@@ -1,0 +1,55 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+
+	"skein/cmd/skein/internal/config"
+	"skein/gateway"
+)
+
+// Endpoints are the addresses that a process serves.
+type Endpoints struct {
+	Flight string
+	HTTP   string // "" for none
+	Data   string // data directory, "" for none
+}
+
+// RunGateway serves Flight SQL until ctx ends or it fails. started is called
+// once with the addresses, while the workers may still be out of reach.
+func RunGateway(ctx context.Context, c config.Gateway, version string, logger *slog.Logger, started func(Endpoints)) (err error) {
+	p := newProcess(c.Process, version, logger)
+	defer p.finish(ctx, &err)
+	http, err := p.serveHTTP()
+	if err != nil {
+		return err
+	}
+	l, err := listen("flight", c.Flight)
+	if err != nil {
+		return err
+	}
+	g, err := p.startGateway(l, c.Workers, version)
+	if err != nil {
+		return err
+	}
+	p.setReady(g.Ready)
+	started(Endpoints{Flight: l.Addr().String(), HTTP: http})
+	return p.wait(ctx)
+}
+
+// startGateway starts a gateway over the workers and serves it on l.
+func (p *process) startGateway(l net.Listener, workers []string, version string) (*gateway.Server, error) {
+	g, err := gateway.New(gateway.Config{
+		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	p.onStop("gateway", g.Close)
+	if err := p.serveFlight(l, "gateway", g.Register); err != nil {
+		return nil, err
+	}
+	return g, nil
+}

@@ -1,0 +1,68 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"skein/catalog"
+	"skein/cmd/skein/internal/config"
+	"skein/consensus"
+	"skein/worker"
+)
+
+// RunWorker serves a worker's fragments and replicas until ctx ends or it
+// fails. started is called once with the addresses, while the other workers
+// may still be out of reach.
+func RunWorker(ctx context.Context, c config.Worker, version string, logger *slog.Logger, started func(Endpoints)) (err error) {
+	p := newProcess(c.Process, version, logger)
+	defer p.finish(ctx, &err)
+	http, err := p.serveHTTP()
+	if err != nil {
+		return err
+	}
+	l, err := listen("flight", c.Flight)
+	if err != nil {
+		return err
+	}
+	members := make(map[catalog.NodeID]consensus.Peer, len(c.Members))
+	for _, m := range c.Members {
+		members[catalog.NodeID(m.ID)] = consensus.Peer{RaftAddress: m.Raft, FlightAddress: m.Flight}
+	}
+	node, err := p.startWorker(ctx, l, consensus.NodeConfig{
+		Cluster: c.Cluster, NodeID: catalog.NodeID(c.NodeID), DataDir: c.Data, Members: members,
+	})
+	if err != nil {
+		return err
+	}
+	p.setReady(func() error {
+		if !node.Ready() {
+			return errors.New("this worker has not reached a majority of the cluster's workers yet")
+		}
+		return nil
+	})
+	started(Endpoints{Flight: l.Addr().String(), HTTP: http, Data: c.Data})
+	return p.wait(ctx)
+}
+
+// startWorker starts a node and serves its worker on l.
+func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig consensus.NodeConfig) (*consensus.Node, error) {
+	logger := p.logger.With("role", "worker")
+	nodeConfig.Logger = logger
+	node, err := consensus.StartNode(ctx, nodeConfig)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the worker in %s: %w", nodeConfig.DataDir, err), l.Close())
+	}
+	p.onStop("node", node.Close)
+	w, err := worker.New(worker.Config{Node: worker.NodeOf(node), Logger: logger})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	p.onStop("worker", w.Close)
+	if err := p.serveFlight(l, "worker", w.Register); err != nil {
+		return nil, err
+	}
+	return node, nil
+}

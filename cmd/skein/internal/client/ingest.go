@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+)
+
+// Table names a table for ingest: exact names, not folded or quoted.
+type Table struct {
+	Schema string // "" for the server's default
+	Name   string
+}
+
+// ParseTable reads name or schema.name as SQL would: bare parts are folded to
+// lower case, parts in double quotes are kept.
+func ParseTable(s string) (Table, error) {
+	var parts []string
+	rest := s
+	for {
+		part, after, err := identifier(rest)
+		if err != nil {
+			return Table{}, fmt.Errorf("table name %q: %w", s, err)
+		}
+		parts = append(parts, part)
+		if after == "" {
+			break
+		}
+		if after[0] != '.' {
+			return Table{}, fmt.Errorf("table name %q: unexpected %q", s, after)
+		}
+		rest = after[1:]
+	}
+	switch len(parts) {
+	case 1:
+		return Table{Name: parts[0]}, nil
+	case 2:
+		return Table{Schema: parts[0], Name: parts[1]}, nil
+	}
+	return Table{}, fmt.Errorf("table name %q has more than a schema and a name", s)
+}
+
+func identifier(s string) (name, rest string, err error) {
+	if strings.HasPrefix(s, `"`) {
+		var b strings.Builder
+		for i := 1; i < len(s); i++ {
+			if s[i] != '"' {
+				b.WriteByte(s[i])
+				continue
+			}
+			if i+1 < len(s) && s[i+1] == '"' {
+				b.WriteByte('"')
+				i++
+				continue
+			}
+			if b.Len() == 0 {
+				return "", "", errors.New("a quoted part is empty")
+			}
+			return b.String(), s[i+1:], nil
+		}
+		return "", "", errors.New("a double quote is not closed")
+	}
+	end := strings.IndexAny(s, `."`)
+	if end < 0 {
+		end = len(s)
+	}
+	if end == 0 {
+		return "", "", errors.New("a part is empty")
+	}
+	return strings.ToLower(s[:end]), s[end:], nil
+}
+
+// Mode says what Ingest does about the table's existence.
+type Mode string
+
+// The modes, as `skein load --mode` spells them.
+const (
+	Append       Mode = "append"        // the table must exist
+	Create       Mode = "create"        // the table must not exist
+	CreateAppend Mode = "create_append" // create it where it is missing
+	Replace      Mode = "replace"       // start with an empty table either way
+)
+
+// ParseMode checks the spelling of a mode.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case Append, Create, CreateAppend, Replace:
+		return m, nil
+	}
+	return "", fmt.Errorf("mode %q is not append, create, create_append or replace", s)
+}
+
+func (m Mode) options() *flightsql.TableDefinitionOptions {
+	options := &flightsql.TableDefinitionOptions{
+		IfNotExist: flightsql.TableDefinitionOptionsTableNotExistOptionCreate,
+		IfExists:   flightsql.TableDefinitionOptionsTableExistsOptionAppend,
+	}
+	switch m {
+	case Append:
+		options.IfNotExist = flightsql.TableDefinitionOptionsTableNotExistOptionFail
+	case Create:
+		options.IfExists = flightsql.TableDefinitionOptionsTableExistsOptionFail
+	case Replace:
+		options.IfExists = flightsql.TableDefinitionOptionsTableExistsOptionReplace
+	}
+	return options
+}
+
+// Ingest streams all batches of rows into the table as one atomic write and
+// returns the rows stored. When reading fails nothing is stored.
+func (c *Client) Ingest(ctx context.Context, table Table, mode Mode, rows array.RecordReader) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	options := &flightsql.ExecuteIngestOpts{
+		TableDefinitionOptions: mode.options(),
+		Table:                  table.Name,
+	}
+	if table.Schema != "" {
+		options.Schema = &table.Schema
+	}
+	n, err := c.sql.ExecuteIngest(ctx, &abortOnError{rows, cancel}, options)
+	if readErr := rows.Err(); readErr != nil {
+		return 0, readErr
+	}
+	if err != nil {
+		return 0, c.explain(err)
+	}
+	return n, nil
+}
+
+// abortOnError cancels the call as soon as its input fails. A stream that is
+// merely ended would look complete to the server, which would commit it.
+type abortOnError struct {
+	array.RecordReader
+	cancel context.CancelFunc
+}
+
+func (r *abortOnError) Next() bool {
+	if r.RecordReader.Next() {
+		return true
+	}
+	if r.Err() != nil {
+		r.cancel()
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Default addresses. All listen on the loopback interface: Skein is reachable
+// from elsewhere only when told so.
+const (
+	DefaultFlight       = "127.0.0.1:31337"
+	DefaultHTTP         = "127.0.0.1:31380"
+	DefaultGrace        = 10 * time.Second
+	DefaultCluster      = "skein"
+	InMemory            = ":memory:" // data directory that is removed at exit
+	DefaultLogFormat    = "text"
+	DefaultDevLogLevel  = "warn"
+	DefaultNodeLogLevel = "info"
+)
+
+// Process holds the settings that every serving process has.
+type Process struct {
+	Flight    string        `koanf:"flight"` // host:port of the Flight service
+	HTTP      string        `koanf:"http"`   // host:port of health and metrics, "" for none
+	LogLevel  slog.Level    `koanf:"log_level"`
+	LogFormat string        `koanf:"log_format"` // text or json
+	Grace     time.Duration `koanf:"grace"`      // bound of a graceful stop
+}
+
+// Dev is the configuration of a gateway and a worker in one process.
+type Dev struct {
+	Process `koanf:",squash"`
+	Data    string `koanf:"data"` // directory, or InMemory
+	Demo    bool   `koanf:"demo"`
+}
+
+// Gateway is the configuration of a stateless gateway.
+type Gateway struct {
+	Process `koanf:",squash"`
+	Workers []string `koanf:"workers"` // Flight addresses of the workers
+}
+
+// Worker is the configuration of one worker of a cluster.
+type Worker struct {
+	Process `koanf:",squash"`
+	Cluster string   `koanf:"cluster"` // name that all workers of a cluster share
+	NodeID  uint64   `koanf:"node_id"`
+	Data    string   `koanf:"data"`
+	Members []Member `koanf:"members"` // every worker, this one included
+}
+
+// Member is one worker of the cluster as the others reach it. Its text form,
+// used in SKEIN_MEMBERS and --members, is id=raft/flight.
+type Member struct {
+	ID     uint64 `koanf:"id"`
+	Raft   string `koanf:"raft"`   // host:port of Raft traffic
+	Flight string `koanf:"flight"` // host:port of the worker's Flight service
+}
+
+// ParseMember reads the text form of a Member.
+func ParseMember(s string) (Member, error) {
+	id, addresses, ok := strings.Cut(s, "=")
+	raft, flight, ok2 := strings.Cut(addresses, "/")
+	if !ok || !ok2 {
+		return Member{}, fmt.Errorf("member %q is not of the form id=raft-address/flight-address", s)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(id), 10, 64)
+	if err != nil {
+		return Member{}, fmt.Errorf("member %q has an id that is not a number", s)
+	}
+	return Member{ID: n, Raft: strings.TrimSpace(raft), Flight: strings.TrimSpace(flight)}, nil
+}
+
+// Self returns the member entry of this worker.
+func (w *Worker) Self() (Member, bool) {
+	for _, m := range w.Members {
+		if m.ID == w.NodeID {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+func (p *Process) validate() error {
+	if err := checkAddress("flight", p.Flight); err != nil {
+		return err
+	}
+	if p.HTTP != "" {
+		if err := checkAddress("http", p.HTTP); err != nil {
+			return err
+		}
+	}
+	if p.LogFormat != "text" && p.LogFormat != "json" {
+		return fmt.Errorf("log_format is %q; it must be text or json", p.LogFormat)
+	}
+	if p.Grace <= 0 {
+		return errors.New("grace must be longer than zero, for example 10s")
+	}
+	return nil
+}
+
+func (d *Dev) validate() error {
+	if d.Data == "" {
+		return errors.New("data is empty; give a directory, or " + InMemory + " for a temporary one")
+	}
+	return d.Process.validate()
+}
+
+func (g *Gateway) validate() error {
+	if len(g.Workers) == 0 {
+		return errors.New("workers is empty; list the Flight address of at least one worker")
+	}
+	for _, address := range g.Workers {
+		if err := checkAddress("workers", address); err != nil {
+			return err
+		}
+	}
+	return g.Process.validate()
+}
+
+func (w *Worker) validate() error {
+	switch {
+	case w.Cluster == "":
+		return errors.New("cluster is empty; give the name that all workers of the cluster share")
+	case w.NodeID == 0:
+		return errors.New("node_id is missing; give each worker its own number, starting with 1")
+	case w.Data == "":
+		return errors.New("data is empty; give the directory that holds this worker's data")
+	case len(w.Members) == 0:
+		return errors.New("members is empty; list every worker with its id, raft and flight address")
+	}
+	seen := map[uint64]bool{}
+	for _, m := range w.Members {
+		if m.ID == 0 || seen[m.ID] {
+			return fmt.Errorf("members lists id %d, which is zero or not the only one", m.ID)
+		}
+		seen[m.ID] = true
+		if err := checkAddress(fmt.Sprintf("members: raft of %d", m.ID), m.Raft); err != nil {
+			return err
+		}
+		if err := checkAddress(fmt.Sprintf("members: flight of %d", m.ID), m.Flight); err != nil {
+			return err
+		}
+	}
+	self, ok := w.Self()
+	if !ok {
+		return fmt.Errorf("node_id %d is not among the members", w.NodeID)
+	}
+	if w.Flight == "" {
+		w.Flight = self.Flight
+	}
+	return w.Process.validate()
+}
+
+func checkAddress(setting, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s: %q is not host:port", setting, address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%s: %q has no port between 0 and 65535", setting, address)
+	} else if n == 0 && strings.HasPrefix(setting, "members") {
+		return fmt.Errorf("%s: %q needs a fixed port", setting, address)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes beyond success.
+const (
+	exitFailure     = 1
+	exitInterrupted = 130
+)
+
+func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the default comes back: a second one kills.
+	context.AfterFunc(ctx, stop)
+	root := newRoot(stdin)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return exitInterrupted
+	}
+	_, _ = fmt.Fprintln(stderr, "skein:", err) // stderr is the last resort
+	return exitFailure
+}
+
+func newRoot(stdin *os.File) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "skein",
+		Short:         "A distributed SQL store that speaks Arrow Flight SQL",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newDev(), newGateway(), newWorker(), newSQL(stdin), newLoad(), newHealth(), newVersion())
+	return root
+}

@@ -1,0 +1,313 @@
+package consensus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"golang.org/x/sync/semaphore"
+
+	"skein/catalog"
+	"skein/storage"
+)
+
+// Defaults of Config.
+const (
+	// defaultRTT is the tick of all Raft timers.
+	defaultRTT = 25 * time.Millisecond
+	// defaultHeartbeat and defaultElection are for groups of several replicas:
+	// a leader whose disk stalls for a second keeps its lease.
+	defaultHeartbeat = 100 * time.Millisecond
+	defaultElection  = 1500 * time.Millisecond
+	// defaultLogBytes is how much a replica's log grows between cuts.
+	defaultLogBytes = 64 << 20
+	// defaultInFlight bounds the bytes of unanswered proposals per host, so that
+	// what queues in front of the disk can be written well within an election.
+	defaultInFlight = 32 << 20
+)
+
+// Sizes that the on-disk layout depends on: changing them makes existing
+// directories unreadable. Few log stores let tablets share each sync.
+const (
+	logStores    = 4
+	execShards   = 4
+	memtableSize = 8 << 20
+	memtables    = 3
+)
+
+// Config describes a Host.
+type Config struct {
+	// Cluster names the cluster; nodes of other clusters are not talked to.
+	Cluster string
+	NodeID  catalog.NodeID
+	// DataDir is the host's own directory, exclusively.
+	DataDir string
+	// RaftAddress is the host:port to listen on and to be reached at.
+	RaftAddress string
+	// ListenAddress overrides the address to listen on, "" for RaftAddress.
+	ListenAddress string
+	// Peers are the Raft addresses of the nodes known from the start. More may
+	// be told with Host.SetAddress.
+	Peers map[catalog.NodeID]string
+	Store *storage.Store
+	Clock *Clock // nil for a new one
+	// TLS turns on mutual TLS between nodes when its files are set.
+	TLS TLSFiles
+	// Timing; zero fields take defaults.
+	RTT       time.Duration
+	Heartbeat time.Duration
+	Election  time.Duration
+	// LogBytes and LogEntries bound a replica's log between cuts, 0 for defaults.
+	LogBytes   int64
+	LogEntries uint64
+	// InFlightBytes bounds the proposals awaiting an answer, 0 for the default.
+	InFlightBytes int64
+	Logger        *slog.Logger // nil for slog.Default
+}
+
+// TLSFiles names PEM files for mutual TLS between nodes.
+type TLSFiles struct {
+	CA, Cert, Key string
+}
+
+func (c *Config) setDefaults() {
+	c.RTT = cmp.Or(c.RTT, defaultRTT)
+	c.Heartbeat = cmp.Or(c.Heartbeat, defaultHeartbeat)
+	c.Election = cmp.Or(c.Election, defaultElection)
+	c.LogBytes = cmp.Or(c.LogBytes, defaultLogBytes)
+	c.LogEntries = cmp.Or(c.LogEntries, 10_000)
+	c.InFlightBytes = cmp.Or(c.InFlightBytes, defaultInFlight)
+	if c.Clock == nil {
+		c.Clock = NewClock()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.NodeID == 0:
+		return errors.New("consensus config: the node id must not be 0")
+	case c.Cluster == "" || c.DataDir == "" || c.RaftAddress == "":
+		return errors.New("consensus config: cluster, data directory and Raft address must be set")
+	case c.Store == nil:
+		return errors.New("consensus config: no store")
+	case c.Election < 3*c.Heartbeat || c.Heartbeat < c.RTT:
+		return fmt.Errorf("consensus config: election %v must be at least three heartbeats of %v, and those at least the tick %v",
+			c.Election, c.Heartbeat, c.RTT)
+	case c.LogBytes < 1<<20 || c.InFlightBytes < 4<<20:
+		return errors.New("consensus config: at least 1 MiB of log and 4 MiB in flight are needed")
+	case (c.TLS.CA == "") != (c.TLS.Cert == "") || (c.TLS.CA == "") != (c.TLS.Key == ""):
+		return errors.New("consensus config: TLS needs all of CA, certificate and key")
+	}
+	return nil
+}
+
+// Host runs the Raft replicas of one node. Its methods are safe for concurrent
+// use.
+type Host struct {
+	cfg      Config
+	log      *slog.Logger
+	clock    *Clock
+	book     *addressBook
+	lock     *dirLock
+	raft     *dragonboat.NodeHost
+	inFlight *semaphore.Weighted
+	leaders  *leaderEvents
+	meta     *Meta // set by StartMeta before the host is shared
+
+	changing sync.Mutex // held while a replica is started, stopped or removed
+	changed  notifier   // the set of replicas
+
+	mu      sync.Mutex
+	tablets map[catalog.TabletID]*replica
+	closed  bool
+
+	closing  sync.Once
+	closeErr error
+	done     chan struct{} // closed when closeErr is final
+
+	// Background work: log cuts and stops of failed replicas.
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// OpenHost locks the directory and starts the Raft host without any group. The
+// caller must Close it, and keeps ownership of the store.
+func OpenHost(cfg Config) (*Host, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	lock, err := lockDirectory(cfg.DataDir, fmt.Sprintf("Skein node %d of cluster %q", cfg.NodeID, cfg.Cluster))
+	if err != nil {
+		return nil, err
+	}
+	bridgeRaftLog(cfg.Logger)
+	book := newAddressBook(cfg.Cluster)
+	for _, id := range slices.Sorted(maps.Keys(cfg.Peers)) {
+		book.set(id, cfg.Peers[id])
+	}
+	book.set(cfg.NodeID, cfg.RaftAddress)
+	leaders := &leaderEvents{groups: map[uint64]*group{}}
+	raft, err := newNodeHost(nodeHostConfig(&cfg, book, leaders))
+	if err != nil {
+		err = fmt.Errorf("opening Raft host in %s at %s: %w", cfg.DataDir, cfg.RaftAddress, err)
+		return nil, errors.Join(err, lock.release())
+	}
+	h := &Host{
+		cfg:      cfg,
+		log:      cfg.Logger.With("node", uint64(cfg.NodeID)),
+		clock:    cfg.Clock,
+		book:     book,
+		lock:     lock,
+		raft:     raft,
+		inFlight: semaphore.NewWeighted(cfg.InFlightBytes),
+		leaders:  leaders,
+		tablets:  map[catalog.TabletID]*replica{},
+		done:     make(chan struct{}),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h, nil
+}
+
+func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents) config.NodeHostConfig {
+	logDB := config.GetTinyMemLogDBConfig()
+	logDB.Shards = logStores
+	logDB.KVWriteBufferSize = memtableSize
+	logDB.KVMaxWriteBufferNumber = memtables
+	// Levels sized for logs of tens of MiB, which are cut before they sink.
+	logDB.KVMaxBytesForLevelBase = 256 << 20
+	return config.NodeHostConfig{
+		DeploymentID:   deploymentID(cfg.Cluster),
+		NodeHostID:     book.target(cfg.NodeID),
+		NodeHostDir:    cfg.DataDir,
+		RTTMillisecond: uint64(cfg.RTT.Milliseconds()),
+		RaftAddress:    cfg.RaftAddress,
+		ListenAddress:  cfg.ListenAddress,
+		MutualTLS:      cfg.TLS.CA != "",
+		CAFile:         cfg.TLS.CA,
+		CertFile:       cfg.TLS.Cert,
+		KeyFile:        cfg.TLS.Key,
+		// A peer that stops reading must not take the sender's memory.
+		MaxSendQueueSize:    128 << 20,
+		MaxReceiveQueueSize: 128 << 20,
+		RaftEventListener:   leaders,
+		Expert: config.ExpertConfig{
+			LogDB: logDB,
+			Engine: config.EngineConfig{
+				ExecShards: execShards, CommitShards: execShards, ApplyShards: execShards,
+				SnapshotShards: 8, CloseShards: 4,
+			},
+			NodeRegistryFactory: book,
+		},
+	}
+}
+
+// newNodeHost turns the library's panics on bad directories and ports into
+// errors.
+func newNodeHost(cfg config.NodeHostConfig) (host *dragonboat.NodeHost, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			host, err = nil, fmt.Errorf("raft library: %v", r)
+		}
+	}()
+	return dragonboat.NewNodeHost(cfg)
+}
+
+// NodeID is the node that the host was opened for.
+func (h *Host) NodeID() catalog.NodeID { return h.cfg.NodeID }
+
+// Clock is the node's hybrid logical clock. Applied commits move it forward.
+func (h *Host) Clock() *Clock { return h.clock }
+
+// Meta is the meta group, nil before StartMeta.
+func (h *Host) Meta() *Meta { return h.meta }
+
+// SetAddress tells where another node listens for Raft, in place of what the
+// configuration says. A node that moves while others run must be made known to
+// them so, or it hears no answers.
+func (h *Host) SetAddress(node catalog.NodeID, address string) {
+	if node != h.cfg.NodeID {
+		h.book.set(node, address)
+	}
+}
+
+// groupConfig is the Raft configuration of a replica of a group of some size.
+func (h *Host) groupConfig(group, replica uint64, members int) config.Config {
+	ticks := func(d time.Duration) uint64 { return uint64(max(d/h.cfg.RTT, 1)) }
+	c := config.Config{
+		ReplicaID:          replica,
+		ShardID:            group,
+		CheckQuorum:        members > 1,
+		PreVote:            members > 1,
+		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
+		ElectionRTT:        ticks(h.cfg.Election),
+		SnapshotEntries:    h.cfg.LogEntries,
+		CompactionOverhead: h.cfg.LogEntries / 10,
+		MaxInMemLogSize:    maxLogInMemory,
+	}
+	if members == 1 {
+		// A lone replica disturbs nobody by electing itself at once.
+		c.HeartbeatRTT, c.ElectionRTT = 1, 3
+	}
+	return c
+}
+
+// maxLogInMemory bounds a group's entries that are not applied yet. Beyond it
+// proposals are refused as busy and retried. It is far above the largest entry.
+const maxLogInMemory = 48 << 20
+
+// background runs f until it returns, unless the host is closing. Close cancels
+// f's context and waits for it.
+func (h *Host) background(f func(ctx context.Context)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.work.Go(func() { f(h.ctx) })
+}
+
+// Close stops all replicas and releases the directory. It returns early, with
+// an error and work going on, if ctx ends; a further Close waits again. The
+// store must outlive it.
+func (h *Host) Close(ctx context.Context) error {
+	h.closing.Do(func() {
+		h.mu.Lock()
+		h.closed = true
+		h.mu.Unlock()
+		h.cancel()
+		go func() {
+			defer close(h.done)
+			h.work.Wait()
+			h.closeErr = errors.Join(closeNodeHost(h.raft), h.lock.release())
+		}()
+	})
+	select {
+	case <-h.done:
+		return h.closeErr
+	case <-ctx.Done():
+		return fmt.Errorf("closing Raft host: %w", context.Cause(ctx))
+	}
+}
+
+func closeNodeHost(raft *dragonboat.NodeHost) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("closing Raft host: %v", r)
+		}
+	}()
+	raft.Close()
+	return nil
+}

@@ -1,0 +1,364 @@
+package consensus
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+// First ids handed out. Group ids below firstTabletID are kept for groups of
+// the system, the meta group being one.
+const (
+	firstTableID  = 1
+	firstTabletID = 100
+)
+
+// rememberedAnswers is how many requests, newest first, can be repeated.
+const rememberedAnswers = 1024
+
+// Kinds of records, the first byte of a key; the rest is a big-endian number.
+const (
+	recordCounters = 'c'
+	recordTable    = 't'
+	recordNode     = 'n'
+	recordAnswer   = 'r'
+)
+
+// metaState is the meta group's state in memory, and the deterministic rules by
+// which commands change it. It does no I/O: changed records gather in dirty for
+// the state machine to persist. It is not safe for concurrent use.
+type metaState struct {
+	counters metaCounters
+	tables   map[catalog.TableID]*tableRecord
+	names    map[tableName]catalog.TableID // visible tables
+	nodes    map[catalog.NodeID]NodeInfo
+	answers  map[string][]byte // request id -> encoded metaAnswer
+	order    []string          // request ids in log order
+	dirty    map[string][]byte // record key -> value, nil to delete
+	err      error             // first record that could not be encoded
+}
+
+// metaCounters are the numbers that only grow.
+type metaCounters struct {
+	Version     uint64           `json:"version"`
+	NextTable   catalog.TableID  `json:"next_table"`
+	NextTablet  catalog.TabletID `json:"next_tablet"`
+	NextReplica uint64           `json:"next_replica"`
+	NextAnswer  uint64           `json:"next_answer"`
+}
+
+type tableName struct {
+	schema, name string
+}
+
+type tableRecord struct {
+	Table         *catalog.Table `json:"table"`
+	Hidden        bool           `json:"hidden,omitempty"`
+	CreatedUnixMS int64          `json:"created_unix_ms"`
+}
+
+type answerRecord struct {
+	RequestID string          `json:"request_id"`
+	Answer    json.RawMessage `json:"answer"`
+}
+
+func newMetaState() *metaState {
+	return &metaState{
+		counters: metaCounters{NextTable: firstTableID, NextTablet: firstTabletID, NextReplica: 1},
+		tables:   map[catalog.TableID]*tableRecord{},
+		names:    map[tableName]catalog.TableID{},
+		nodes:    map[catalog.NodeID]NodeInfo{},
+		answers:  map[string][]byte{},
+		dirty:    map[string][]byte{},
+	}
+}
+
+// apply executes one command and returns the encoded answer. Go errors mean
+// that the state can no longer be trusted; rejections are answers.
+func (s *metaState) apply(c MetaCommand) ([]byte, error) {
+	var id string
+	var answer metaAnswer
+	switch c.Command {
+	case MetaCreateTable:
+		id, answer = dispatch(s, c.Body, func(r *CreateTable) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.createTable(r) }
+		})
+	case MetaPublishTable:
+		id, answer = dispatch(s, c.Body, func(r *PublishTable) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.publishTable(r) }
+		})
+	case MetaDropTable:
+		id, answer = dispatch(s, c.Body, func(r *DropTable) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.dropTable(r) }
+		})
+	case MetaRegisterNode:
+		id, answer = dispatch(s, c.Body, func(r *RegisterNode) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.registerNode(r) }
+		})
+	default:
+		return nil, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)
+	}
+	if first, ok := s.answers[id]; ok {
+		return first, nil
+	}
+	encoded, err := json.Marshal(answer)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the answer to %s: %w", c.Command, err)
+	}
+	if id == "" {
+		return encoded, nil
+	}
+	s.remember(id, encoded)
+	return encoded, s.err
+}
+
+// dispatch decodes a request and runs it unless it is malformed or was answered
+// before. The returned id is "" for a request that must not be remembered.
+func dispatch[R any](s *metaState, body []byte, open func(*R) (string, func() metaAnswer)) (string, metaAnswer) {
+	var request R
+	if err := decodeStrict(body, &request); err != nil {
+		return "", rejected(sqlstate.New(sqlstate.InvalidParameter, "malformed request: %w", err))
+	}
+	id, run := open(&request)
+	if id == "" {
+		return "", rejected(sqlstate.New(sqlstate.InvalidParameter, "the request has no request_id"))
+	}
+	if _, ok := s.answers[id]; ok {
+		return id, metaAnswer{}
+	}
+	return id, run()
+}
+
+func (s *metaState) createTable(r *CreateTable) metaAnswer {
+	if err := validateTable(r.Table); err != nil {
+		return rejected(err)
+	}
+	t := *r.Table
+	name := tableName{t.Schema, t.Name}
+	if _, taken := s.names[name]; taken && !r.Hidden {
+		return rejected(duplicateTable(name))
+	}
+	p := newPlacer(s.nodeList(), s.tableList())
+	replicas, err := p.replicas(t.QualifiedName(), t.Replicas)
+	if err != nil {
+		return rejected(err)
+	}
+	s.counters.Version++
+	t.ID, t.Version, t.Replicas = s.counters.NextTable, s.counters.Version, replicas
+	s.counters.NextTable++
+	t.Tablets = slices.Clone(t.Tablets)
+	for i := range t.Tablets {
+		s.assign(&t.Tablets[i], p.place(replicas))
+	}
+	s.putTable(&tableRecord{Table: &t, Hidden: r.Hidden, CreatedUnixMS: r.CreatedUnixMS})
+	return s.accepted(&t)
+}
+
+// assign gives a new tablet its ids.
+func (s *metaState) assign(tablet *catalog.Tablet, nodes []catalog.NodeID) {
+	tablet.ID = s.counters.NextTablet
+	s.counters.NextTablet++
+	tablet.Generation = 1
+	tablet.Replicas = make([]catalog.Replica, len(nodes))
+	for i, node := range nodes {
+		tablet.Replicas[i] = catalog.Replica{ID: s.counters.NextReplica, Node: node}
+		s.counters.NextReplica++
+	}
+}
+
+func (s *metaState) publishTable(r *PublishTable) metaAnswer {
+	record, ok := s.tables[r.ID]
+	switch {
+	case !ok:
+		return rejected(sqlstate.New(sqlstate.UndefinedTable, "table with id %d does not exist", r.ID))
+	case !record.Hidden:
+		return rejected(sqlstate.New(sqlstate.InvalidParameter, "table %s is already published", record.Table.QualifiedName()))
+	}
+	t := *record.Table
+	t.Schema, t.Name = cmp.Or(r.Schema, t.Schema), cmp.Or(r.Name, t.Name)
+	name := tableName{t.Schema, t.Name}
+	replaced, taken := s.names[name]
+	if taken && !r.Replace {
+		return rejected(duplicateTable(name))
+	}
+	if taken {
+		s.removeTable(replaced)
+	}
+	s.counters.Version++
+	t.Version = s.counters.Version
+	s.putTable(&tableRecord{Table: &t, CreatedUnixMS: record.CreatedUnixMS})
+	answer := s.accepted(&t)
+	answer.Replaced = replaced
+	return answer
+}
+
+func (s *metaState) dropTable(r *DropTable) metaAnswer {
+	id := r.ID
+	if id == 0 {
+		found, ok := s.names[tableName{r.Schema, r.Name}]
+		if !ok {
+			name := catalog.Table{Schema: r.Schema, Name: r.Name}
+			return rejected(sqlstate.New(sqlstate.UndefinedTable, "table %s does not exist", name.QualifiedName()))
+		}
+		id = found
+	}
+	record, ok := s.tables[id]
+	if !ok {
+		return rejected(sqlstate.New(sqlstate.UndefinedTable, "table with id %d does not exist", id))
+	}
+	s.counters.Version++
+	s.removeTable(id)
+	return s.accepted(record.Table)
+}
+
+func (s *metaState) registerNode(r *RegisterNode) metaAnswer {
+	n := r.Node
+	if n.ID == 0 || n.RaftAddress == "" {
+		return rejected(sqlstate.New(sqlstate.InvalidParameter, "a node needs an id and a Raft address"))
+	}
+	if s.nodes[n.ID] != n {
+		s.counters.Version++
+		s.nodes[n.ID] = n
+		s.write(recordNode, uint64(n.ID), n)
+	}
+	return s.accepted(nil)
+}
+
+func duplicateTable(name tableName) *sqlstate.Error {
+	t := catalog.Table{Schema: name.schema, Name: name.name}
+	return sqlstate.New(sqlstate.DuplicateTable, "relation %s already exists", t.QualifiedName())
+}
+
+func (s *metaState) accepted(t *catalog.Table) metaAnswer {
+	return metaAnswer{TableReply: TableReply{Version: s.counters.Version, Table: t}}
+}
+
+func (s *metaState) putTable(r *tableRecord) {
+	s.tables[r.Table.ID] = r
+	if !r.Hidden {
+		s.names[tableName{r.Table.Schema, r.Table.Name}] = r.Table.ID
+	}
+	s.write(recordTable, uint64(r.Table.ID), r)
+}
+
+func (s *metaState) removeTable(id catalog.TableID) {
+	if record := s.tables[id]; !record.Hidden {
+		delete(s.names, tableName{record.Table.Schema, record.Table.Name})
+	}
+	delete(s.tables, id)
+	s.dirty[recordKey(recordTable, uint64(id))] = nil
+}
+
+// remember keeps an answer and forgets the oldest one above the limit.
+func (s *metaState) remember(id string, answer []byte) {
+	seq := s.counters.NextAnswer
+	s.counters.NextAnswer++
+	s.answers[id] = answer
+	s.order = append(s.order, id)
+	if len(s.order) > rememberedAnswers {
+		oldest := seq - uint64(len(s.order)) + 1
+		delete(s.answers, s.order[0])
+		s.order = s.order[1:]
+		s.dirty[recordKey(recordAnswer, oldest)] = nil
+	}
+	s.write(recordAnswer, seq, answerRecord{RequestID: id, Answer: answer})
+	s.write(recordCounters, 0, s.counters)
+}
+
+// write marks a record as changed.
+func (s *metaState) write(kind byte, number uint64, value any) {
+	encoded, err := json.Marshal(value)
+	if err != nil && s.err == nil {
+		s.err = fmt.Errorf("encoding meta record %c%d: %w", kind, number, err)
+	}
+	s.dirty[recordKey(kind, number)] = encoded
+}
+
+// takeDirty returns the changed records in key order and starts a new batch.
+func (s *metaState) takeDirty() (keys []string, values map[string][]byte) {
+	values = s.dirty
+	s.dirty = map[string][]byte{}
+	return slices.Sorted(maps.Keys(values)), values
+}
+
+func recordKey(kind byte, number uint64) string {
+	return string(binary.BigEndian.AppendUint64([]byte{kind}, number))
+}
+
+// load reads one persisted record back, in key order.
+func (s *metaState) load(key, value []byte) error {
+	if len(key) != 9 {
+		return fmt.Errorf("meta record key of %d bytes", len(key))
+	}
+	number := binary.BigEndian.Uint64(key[1:])
+	var err error
+	switch key[0] {
+	case recordCounters:
+		err = json.Unmarshal(value, &s.counters)
+	case recordTable:
+		r := &tableRecord{}
+		if err = json.Unmarshal(value, r); err == nil && (r.Table == nil || uint64(r.Table.ID) != number) {
+			err = fmt.Errorf("record does not hold table %d", number)
+		}
+		if err == nil {
+			s.tables[r.Table.ID] = r
+			if !r.Hidden {
+				s.names[tableName{r.Table.Schema, r.Table.Name}] = r.Table.ID
+			}
+		}
+	case recordNode:
+		var n NodeInfo
+		if err = json.Unmarshal(value, &n); err == nil {
+			s.nodes[n.ID] = n
+		}
+	case recordAnswer:
+		var a answerRecord
+		if err = json.Unmarshal(value, &a); err == nil {
+			s.answers[a.RequestID] = a.Answer
+			s.order = append(s.order, a.RequestID)
+		}
+	default:
+		err = fmt.Errorf("unknown kind %q", key[0])
+	}
+	if err != nil {
+		return fmt.Errorf("reading meta record %c%d: %w", key[0], number, err)
+	}
+	return nil
+}
+
+func (s *metaState) nodeList() []NodeInfo {
+	list := make([]NodeInfo, 0, len(s.nodes))
+	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
+		list = append(list, s.nodes[id])
+	}
+	return list
+}
+
+func (s *metaState) tableList() []*catalog.Table {
+	list := make([]*catalog.Table, 0, len(s.tables))
+	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
+		list = append(list, s.tables[id].Table)
+	}
+	return list
+}
+
+// snapshot describes the current state. Tables are shared with the state, which
+// replaces but never modifies them.
+func (s *metaState) snapshot() *MetaSnapshot {
+	snap := &MetaSnapshot{Version: s.counters.Version, Tables: []*catalog.Table{}, Nodes: s.nodeList()}
+	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
+		r := s.tables[id]
+		if r.Hidden {
+			snap.Hidden = append(snap.Hidden, HiddenTable{Table: r.Table, CreatedUnixMS: r.CreatedUnixMS})
+			continue
+		}
+		snap.Tables = append(snap.Tables, r.Table)
+	}
+	return snap
+}

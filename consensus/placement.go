@@ -1,0 +1,96 @@
+package consensus
+
+import (
+	"cmp"
+	"slices"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+// defaultReplicas is how many copies a table gets that does not say, if there
+// are nodes for them.
+const defaultReplicas = 3
+
+// placer chooses nodes for the tablets of new tables: the ones with the fewest
+// replicas, and among a tablet's nodes the one that comes first in the fewest
+// replica lists comes first. Its choices depend on its inputs only.
+type placer struct {
+	nodes []placedNode
+}
+
+type placedNode struct {
+	id       catalog.NodeID
+	replicas int
+	firsts   int
+}
+
+// newPlacer counts what the nodes, in any order, already carry.
+func newPlacer(nodes []NodeInfo, tables []*catalog.Table) *placer {
+	p := &placer{nodes: make([]placedNode, 0, len(nodes))}
+	for _, n := range nodes {
+		p.nodes = append(p.nodes, placedNode{id: n.ID})
+	}
+	slices.SortFunc(p.nodes, func(a, b placedNode) int { return cmp.Compare(a.id, b.id) })
+	for _, t := range tables {
+		for i := range t.Tablets {
+			p.count(t.Tablets[i].Replicas)
+		}
+	}
+	return p
+}
+
+func (p *placer) count(replicas []catalog.Replica) {
+	for i, r := range replicas {
+		at, ok := slices.BinarySearchFunc(p.nodes, r.Node, func(n placedNode, id catalog.NodeID) int {
+			return cmp.Compare(n.id, id)
+		})
+		if !ok {
+			continue
+		}
+		p.nodes[at].replicas++
+		if i == 0 {
+			p.nodes[at].firsts++
+		}
+	}
+}
+
+// replicas resolves a requested number of copies against the known nodes.
+func (p *placer) replicas(table string, requested int) (int, *sqlstate.Error) {
+	switch {
+	case len(p.nodes) == 0:
+		return 0, sqlstate.New(sqlstate.CannotConnectNow, "no worker has registered yet").
+			WithHint("Wait until the workers have started and retry.")
+	case requested < 0:
+		return 0, sqlstate.New(sqlstate.InvalidParameter, "table %s asks for %d replicas", table, requested)
+	case requested == 0 && len(p.nodes) >= defaultReplicas:
+		return defaultReplicas, nil
+	case requested == 0:
+		// Two copies need both nodes for a quorum: less available than one.
+		return 1, nil
+	case requested > len(p.nodes):
+		return 0, sqlstate.New(sqlstate.InvalidParameter,
+			"table %s asks for %d replicas but the cluster has %d workers", table, requested, len(p.nodes)).
+			WithHint("Ask for fewer replicas, or add workers.")
+	}
+	return requested, nil
+}
+
+// place picks the nodes of one tablet; want is at most the number of nodes.
+func (p *placer) place(want int) []catalog.NodeID {
+	order := make([]placedNode, len(p.nodes))
+	copy(order, p.nodes)
+	slices.SortStableFunc(order, func(a, b placedNode) int { return cmp.Compare(a.replicas, b.replicas) })
+	order = order[:want]
+	slices.SortStableFunc(order, func(a, b placedNode) int {
+		return cmp.Or(cmp.Compare(a.firsts, b.firsts), cmp.Compare(a.id, b.id))
+	})
+	ids := make([]catalog.NodeID, want)
+	replicas := make([]catalog.Replica, want)
+	for i, n := range order {
+		ids[i] = n.id
+		replicas[i].Node = n.id
+	}
+	p.count(replicas)
+	return ids
+}

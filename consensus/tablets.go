@@ -1,0 +1,299 @@
+package consensus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"skein/catalog"
+	"skein/storage"
+)
+
+// replica is a tablet replica on this host.
+type replica struct {
+	*group
+	tabletID catalog.TabletID
+	table    catalog.TableID
+	members  map[uint64]catalog.NodeID // Raft replica id -> node
+	sm       *tabletSM
+}
+
+// StartTablet starts this node's replica of a tablet and returns without
+// waiting for a leader. Starting a running replica does nothing. The tablet's
+// replica list must be the one it was created with.
+func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	if r, ok := h.replica(tablet.ID); ok {
+		return r.err()
+	}
+	own, targets, err := h.membersOf(&tablet)
+	if err != nil {
+		return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
+	}
+	store, err := h.cfg.Store.OpenTablet(table, tablet.ID)
+	if err != nil {
+		return fmt.Errorf("opening tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
+	}
+	g := newGroup(h, uint64(tablet.ID), own.ID, h.log.With("tablet", uint64(tablet.ID), "table", table.QualifiedName()))
+	r := &replica{
+		group: g, tabletID: tablet.ID, table: table.ID,
+		members: make(map[uint64]catalog.NodeID, len(tablet.Replicas)),
+		sm:      &tabletSM{group: g, tablet: store, clock: h.clock},
+	}
+	for _, member := range tablet.Replicas {
+		r.members[member.ID] = member.Node
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return fmt.Errorf("starting tablet %d: %w: the host is closing", tablet.ID, ErrNotReady)
+	}
+	h.tablets[tablet.ID] = r
+	h.mu.Unlock()
+	if err := h.startGroup(ctx, g, targets, store.Applied(), r.sm); err != nil {
+		h.forget(r)
+		return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
+	}
+	h.changed.notify()
+	return nil
+}
+
+// membersOf finds this node's replica and the Raft targets of all replicas.
+func (h *Host) membersOf(tablet *catalog.Tablet) (own catalog.Replica, targets map[uint64]dragonboat.Target, err error) {
+	targets = make(map[uint64]dragonboat.Target, len(tablet.Replicas))
+	for _, member := range tablet.Replicas {
+		if !h.book.known(member.Node) {
+			return own, nil, fmt.Errorf("%w: the Raft address of node %d is unknown", ErrNotReady, member.Node)
+		}
+		targets[member.ID] = h.book.target(member.Node)
+		if member.Node == h.cfg.NodeID {
+			own = member
+		}
+	}
+	if own.ID == 0 {
+		return own, nil, ErrTabletNotHere
+	}
+	return own, targets, nil
+}
+
+// StopTablet stops the local replica and keeps its data. Stopping one that is
+// not running does nothing. The reconciler of a Node starts it again when the
+// metadata changes next.
+func (h *Host) StopTablet(ctx context.Context, id catalog.TabletID) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	return h.stopTablet(ctx, id)
+}
+
+func (h *Host) stopTablet(ctx context.Context, id catalog.TabletID) error {
+	r, ok := h.replica(id)
+	if !ok {
+		return nil
+	}
+	err := h.raft.StopReplica(r.id, r.replica)
+	if err != nil && !errors.Is(err, dragonboat.ErrShardNotFound) {
+		return fmt.Errorf("stopping tablet %d: %w", id, err)
+	}
+	select {
+	case <-r.closed:
+	case <-ctx.Done():
+		return fmt.Errorf("stopping tablet %d: %w", id, context.Cause(ctx))
+	}
+	h.forget(r)
+	return nil
+}
+
+// RemoveTablet stops the local replica and deletes its log and its rows. The
+// tablet can never be started here again. Removing a removed one does nothing.
+// replicaID is the replica's Raft id; a running replica's own id takes its place.
+func (h *Host) RemoveTablet(ctx context.Context, id catalog.TabletID, replicaID uint64) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	if r, ok := h.replica(id); ok {
+		replicaID = r.replica
+	}
+	if err := h.stopTablet(ctx, id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultPatience)
+	defer cancel()
+	// The rows go first: what tells a later attempt that there is something left
+	// to remove is the log.
+	if err := h.cfg.Store.DropTablet(ctx, id); err != nil {
+		return fmt.Errorf("removing the rows of tablet %d: %w", id, err)
+	}
+	if h.raft.HasNodeInfo(uint64(id), replicaID) {
+		if err := h.raft.SyncRemoveData(ctx, uint64(id), replicaID); err != nil {
+			return fmt.Errorf("removing the Raft log of tablet %d: %w", id, err)
+		}
+		// Gives the space back now; it would come back with later cuts anyway.
+		if _, err := h.raft.RequestCompaction(uint64(id), replicaID); err != nil {
+			h.log.Debug("reclaiming a removed log", "tablet", uint64(id), "error", err)
+		}
+	}
+	h.book.RemoveShard(uint64(id))
+	return nil
+}
+
+// Propose replicates a command of a tablet hosted here and returns the outcome,
+// which may carry an error for the user. It returns when the command is durable
+// on a quorum and applied here. Commands are idempotent, so Propose repeats
+// them until ctx ends (30 seconds if it has no deadline).
+func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
+	r, err := h.running(id)
+	if err != nil {
+		return storage.Result{}, err
+	}
+	entry, err := storage.EncodeCommand(command)
+	if err != nil {
+		return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
+	}
+	result, err := r.propose(ctx, entry)
+	if err != nil {
+		return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
+	}
+	answer, err := storage.DecodeResult(result.Data)
+	if err != nil {
+		return storage.Result{}, fmt.Errorf("decoding the answer of tablet %d: %w", id, err)
+	}
+	return answer, nil
+}
+
+// ReadIndex returns once the local replica has applied everything that was
+// committed to the tablet before the call.
+func (h *Host) ReadIndex(ctx context.Context, id catalog.TabletID) error {
+	r, err := h.running(id)
+	if err != nil {
+		return err
+	}
+	if err := r.readIndex(ctx); err != nil {
+		return fmt.Errorf("reading tablet %d: %w", id, err)
+	}
+	return nil
+}
+
+// Leader returns the node that leads a tablet hosted here, as far as the local
+// replica knows.
+func (h *Host) Leader(id catalog.TabletID) (catalog.NodeID, bool) {
+	r, ok := h.replica(id)
+	if !ok {
+		return 0, false
+	}
+	node, ok := r.members[r.leaderReplica()]
+	return node, ok
+}
+
+// IsLeader reports whether the local replica leads the tablet.
+func (h *Host) IsLeader(id catalog.TabletID) bool {
+	node, ok := h.Leader(id)
+	return ok && node == h.cfg.NodeID
+}
+
+// Tablet returns the rows of a tablet whose local replica is open and well.
+// Call ReadIndex first for reads that must see all committed rows.
+func (h *Host) Tablet(id catalog.TabletID) (*storage.Tablet, bool) {
+	r, err := h.running(id)
+	if err != nil {
+		return nil, false
+	}
+	return r.sm.tablet, true
+}
+
+// running returns an open replica in good health.
+func (h *Host) running(id catalog.TabletID) (*replica, error) {
+	r, ok := h.replica(id)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("tablet %d: %w", id, ErrTabletNotHere)
+	case r.err() != nil:
+		return nil, fmt.Errorf("tablet %d: %w", id, r.err())
+	case !r.isOpen():
+		return nil, fmt.Errorf("tablet %d: %w: the replica is starting", id, ErrNotReady)
+	}
+	return r, nil
+}
+
+func (h *Host) replica(id catalog.TabletID) (*replica, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.tablets[id]
+	return r, ok
+}
+
+func (h *Host) forget(r *replica) {
+	h.leaders.remove(r.group)
+	h.mu.Lock()
+	delete(h.tablets, r.tabletID)
+	h.mu.Unlock()
+	h.changed.notify()
+}
+
+// TabletStatus describes one local replica.
+type TabletStatus struct {
+	Tablet  catalog.TabletID `json:"tablet"`
+	Table   catalog.TableID  `json:"table"`
+	Replica uint64           `json:"replica"`
+	Leader  catalog.NodeID   `json:"leader"` // 0 if unknown
+	Applied uint64           `json:"applied"`
+	Open    bool             `json:"open"`
+	Failure string           `json:"failure,omitempty"`
+}
+
+// Tablets lists the local replicas by tablet id.
+func (h *Host) Tablets() []TabletStatus {
+	h.mu.Lock()
+	replicas := slices.Collect(maps.Values(h.tablets))
+	h.mu.Unlock()
+	slices.SortFunc(replicas, func(a, b *replica) int { return cmp.Compare(a.tabletID, b.tabletID) })
+	list := make([]TabletStatus, len(replicas))
+	for i, r := range replicas {
+		list[i] = TabletStatus{
+			Tablet: r.tabletID, Table: r.table, Replica: r.replica,
+			Leader: r.members[r.leaderReplica()], Applied: r.sm.tablet.Applied(), Open: r.isOpen(),
+		}
+		if err := r.err(); err != nil {
+			list[i].Failure = err.Error()
+		}
+	}
+	return list
+}
+
+// startGroup starts a local replica. applied is what the store holds for it.
+func (h *Host) startGroup(ctx context.Context, g *group, members map[uint64]dragonboat.Target, applied uint64, machine sm.IOnDiskStateMachine) error {
+	if applied > 0 && !h.raft.HasNodeInfo(g.id, g.replica) {
+		// A group that lost its log would be elected as a new, empty one.
+		return fmt.Errorf("the store in use has applied entry %d of group %d but its Raft log is missing; restore the Raft directory", applied, g.id)
+	}
+	h.leaders.add(g)
+	factory := func(uint64, uint64) sm.IOnDiskStateMachine { return machine }
+	for {
+		err := h.raft.StartOnDiskReplica(members, false, factory, h.groupConfig(g.id, g.replica, len(members)))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) {
+			h.leaders.remove(g)
+			if errors.Is(err, dragonboat.ErrInvalidShardSettings) {
+				return fmt.Errorf("%w: group %d", ErrMembership, g.id)
+			}
+			return err
+		}
+		// An earlier replica of the group is still unloading.
+		timer := time.NewTimer(5 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			h.leaders.remove(g)
+			return fmt.Errorf("%w: the previous replica is still stopping", ErrNotReady)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs every example against a fresh server and compares what they print. Needs
+# Go, python3 with venv, a JDK and Maven; Python packages go to examples/.cache.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+skein=${SKEIN:-./bin/skein}
+cache=examples/.cache
+work=$(mktemp -d)
+server=
+
+finish() {
+  if [ -n "$server" ]; then
+    kill -TERM "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  rm -rf "$work"
+}
+trap finish EXIT
+
+if [ ! -x "$cache/venv/bin/python" ]; then
+  python3 -m venv "$cache/venv"
+  "$cache/venv/bin/pip" install --quiet -r examples/requirements.txt
+fi
+
+"$skein" dev --data :memory: --flight 127.0.0.1:0 --http "" >"$work/out" &
+server=$!
+address=
+while [ -z "$address" ]; do
+  kill -0 "$server"
+  address=$(sed -n 's,^  Flight SQL  grpc://,,p' "$work/out")
+  # Wait for the next line of output, for a second at most.
+  [ -n "$address" ] || timeout 1 tail -n +1 -f --pid="$server" "$work/out" | grep -q -m1 'Flight SQL' || true
+done
+
+passed=0 failed=0
+check() {
+  local name=$1
+  shift
+  if "$@" >"$work/actual" 2>"$work/log" && diff -u examples/expected.txt "$work/actual"; then
+    echo "ok      $name"
+    passed=$((passed + 1))
+  else
+    echo "FAILED  $name"
+    sed 's/^/        /' "$work/log" | tail -n 30
+    failed=$((failed + 1))
+  fi
+}
+
+shell_example() {
+  "$skein" load examples/birds.csv --addr "$address" --table birds_shell --create --quiet >/dev/null
+  "$skein" sql --addr "$address" --format csv -c \
+    "SELECT species, count(*), max(mass_kg) FROM birds_shell GROUP BY species ORDER BY species" | tail -n +2 | tr , ' '
+}
+
+java_example() {
+  # Maven may reset the terminal's colours around what the program prints.
+  mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec \
+    "-Dskein.url=jdbc:arrow-flight-sql://$address?useEncryption=false" "-Dskein.csv=$PWD/examples/birds.csv" |
+    sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$/d'
+}
+
+check "shell" shell_example
+check "Python, ADBC" "$cache/venv/bin/python" examples/python_adbc.py "grpc://$address"
+check "Python, pyarrow.flight" "$cache/venv/bin/python" examples/python_flight.py "grpc://$address"
+check "Go, ADBC" go run ./examples/go_adbc "grpc://$address" examples/birds.csv
+check "Java, JDBC" java_example
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,300 @@
+package exec
+
+import (
+	"context"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/columnar"
+)
+
+// Fanout delivers one operator's rows to several consumers through bounded
+// queues: it is the producing end of a repartition or broadcast exchange.
+//
+// The input runs in one goroutine, started by the first Next of any output. A
+// full queue stops it, so the slowest consumer sets the pace. Closing an
+// output drops what is addressed to it and lets the others go on; when all are
+// closed the input is stopped and closed. An error of the input reaches every
+// output that is still open.
+type Fanout struct {
+	input   Operator
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	route   router
+	outputs []*fanoutOutput
+	start   sync.Once
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	open     int
+	running  bool
+	finished bool  // the input is closed
+	err      error // of the input; set before the queues are closed
+}
+
+// router copies the rows of a batch to the queues they belong to.
+type router interface {
+	add(f *Fanout, b *columnar.Batch) error
+	// end sends the rows that are still gathered.
+	end(f *Fanout) error
+	// close gives the memory of unsent rows back.
+	close()
+	schema() *arrow.Schema
+}
+
+// NewPartitioner splits input into partitions outputs by a hash of the key
+// columns: equal keys, from whatever producer, go to the output of the same
+// number. queue is how many batches may wait for each consumer. ctx governs the
+// goroutine that runs input; waiting and partly filled batches are charged to
+// budget.
+func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions, queue int, budget *Budget) (*Fanout, error) {
+	if err := checkOrdinals("repartition key", keys, input.Schema()); err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 || partitions < 1 {
+		return nil, malformed("a repartition over %d keys to %d consumers", len(keys), partitions)
+	}
+	for _, k := range keys {
+		t := input.Schema().Field(k).Type
+		if _, err := newKeyCoder([]int{k}, []arrow.DataType{t}, tableSeed{}); err != nil {
+			return nil, err
+		}
+	}
+	r := &hashRouter{
+		hasher: partitionHasher{keys: keys},
+		acct:   budget.Account("repartition"),
+		stores: make([]*rowStore, partitions),
+		sels:   make([][]int32, partitions),
+		in:     input.Schema(),
+	}
+	for i := range r.stores {
+		store, err := newRowStore(r.in, r.acct)
+		if err != nil {
+			return nil, err
+		}
+		r.stores[i] = store
+	}
+	return newFanout(ctx, input, r, partitions, queue), nil
+}
+
+// NewTee sends all rows of input to each of consumers outputs. The other
+// arguments are those of NewPartitioner.
+func NewTee(ctx context.Context, input Operator, consumers, queue int, budget *Budget) (*Fanout, error) {
+	if consumers < 1 {
+		return nil, malformed("a broadcast to %d consumers", consumers)
+	}
+	compact, err := newCompact(input, budget)
+	if err != nil {
+		return nil, err
+	}
+	return newFanout(ctx, compact, &teeRouter{in: input.Schema(), acct: budget.Account("broadcast")}, consumers, queue), nil
+}
+
+func newFanout(ctx context.Context, input Operator, route router, n, queue int) *Fanout {
+	f := &Fanout{input: input, route: route, open: n}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	for range n {
+		f.outputs = append(f.outputs, &fanoutOutput{
+			fanout: f,
+			queue:  make(chan *ownedBatch, max(1, queue)),
+			gone:   make(chan struct{}),
+		})
+	}
+	return f
+}
+
+// Outputs are the consuming ends, one per partition or consumer. Each may be
+// used by a goroutine of its own and must be closed.
+func (f *Fanout) Outputs() []Operator {
+	out := make([]Operator, len(f.outputs))
+	for i, o := range f.outputs {
+		out[i] = o
+	}
+	return out
+}
+
+// Close closes all outputs and waits for the input to be closed. No output may
+// be in a call of Next, unless ctx has ended.
+func (f *Fanout) Close() error {
+	var first error
+	for _, o := range f.outputs {
+		if err := o.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	f.wg.Wait()
+	return first
+}
+
+// ownedBatch is a batch whose memory nobody reuses, shared by refs outputs.
+type ownedBatch struct {
+	batch *columnar.Batch
+	acct  *Account
+	mu    sync.Mutex
+	refs  int
+}
+
+func (b *ownedBatch) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refs--; b.refs == 0 {
+		b.acct.Close()
+	}
+}
+
+func (f *Fanout) run() {
+	defer f.wg.Done()
+	err := guard("sending rows to an exchange", func() error {
+		for {
+			b, err := f.input.Next(f.ctx)
+			if err != nil {
+				return err
+			}
+			if b == nil {
+				return f.route.end(f)
+			}
+			if err := f.route.add(f, b); err != nil {
+				return err
+			}
+		}
+	})
+	if e := f.finish(); err == nil {
+		err = e
+	}
+	f.mu.Lock()
+	f.err = err
+	f.mu.Unlock()
+	for _, o := range f.outputs {
+		close(o.queue)
+	}
+}
+
+// finish closes the input once.
+func (f *Fanout) finish() error {
+	f.mu.Lock()
+	done := f.finished
+	f.finished = true
+	f.mu.Unlock()
+	if done {
+		return nil
+	}
+	return guard("closing an exchange", f.input.Close)
+}
+
+// send puts a batch into the queues of the given outputs.
+func (f *Fanout) send(b *ownedBatch, outputs []*fanoutOutput) error {
+	b.refs = len(outputs)
+	for i, o := range outputs {
+		if o.isGone() {
+			b.release()
+			continue
+		}
+		select {
+		case o.queue <- b:
+		case <-o.gone:
+			b.release()
+		case <-f.ctx.Done():
+			for range outputs[i:] {
+				b.release()
+			}
+			return canceled(f.ctx)
+		}
+	}
+	return nil
+}
+
+// fanoutOutput is one consuming end.
+type fanoutOutput struct {
+	fanout *Fanout
+	queue  chan *ownedBatch
+	gone   chan struct{} // closed when the consumer is not interested any more
+	last   *ownedBatch
+	view   columnar.Batch // the consumer's own copy of last's header
+	closed bool
+}
+
+func (o *fanoutOutput) Schema() *arrow.Schema { return o.fanout.route.schema() }
+
+func (o *fanoutOutput) Next(ctx context.Context) (*columnar.Batch, error) {
+	if o.closed {
+		return nil, nil
+	}
+	f := o.fanout
+	f.begin()
+	o.drop()
+	select {
+	case b, ok := <-o.queue:
+		if ok {
+			o.last, o.view = b, *b.batch
+			return &o.view, nil
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return nil, f.err
+	case <-ctx.Done():
+		return nil, canceled(ctx)
+	}
+}
+
+// begin starts the goroutine unless it runs or all outputs are closed.
+func (f *Fanout) begin() {
+	f.start.Do(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.open > 0 {
+			f.running = true
+			f.wg.Add(1)
+			go f.run()
+		}
+	})
+}
+
+func (o *fanoutOutput) drop() {
+	if o.last != nil {
+		o.last.release()
+		o.last = nil
+	}
+}
+
+func (o *fanoutOutput) Close() error {
+	if o.closed {
+		return nil
+	}
+	o.closed = true
+	o.drop()
+	close(o.gone)
+	f := o.fanout
+	f.mu.Lock()
+	f.open--
+	last, running := f.open == 0, f.running
+	f.mu.Unlock()
+	if !last {
+		return nil
+	}
+	f.cancel(errStopped)
+	var err error
+	if running {
+		f.wg.Wait()
+	} else {
+		err = f.finish()
+	}
+	f.route.close()
+	if running {
+		for _, each := range f.outputs {
+			for b := range each.queue { // closed by the goroutine
+				b.release()
+			}
+		}
+	}
+	return err
+}
+
+func (o *fanoutOutput) isGone() bool {
+	select {
+	case <-o.gone:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,557 @@
+package exec
+
+import (
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/columnar"
+	"skein/sqlstate"
+)
+
+// word128 moves 16-byte values without looking at them.
+type word128 [2]uint64
+
+// rowStore is an append-only, columnar copy of rows that outlive the batches
+// they came in: the build side of a join, the input of a sort, group keys. The
+// memory is reserved before it is allocated.
+type rowStore struct {
+	cols []*colStore
+	rows int
+}
+
+// newRowStore returns a store for rows of the given physical schema.
+func newRowStore(schema *arrow.Schema, acct *Account) (*rowStore, error) {
+	s := &rowStore{cols: make([]*colStore, schema.NumFields())}
+	for i, f := range schema.Fields() {
+		c, err := newColStore(f.Type, acct)
+		if err != nil {
+			return nil, err
+		}
+		s.cols[i] = c
+	}
+	return s, nil
+}
+
+// append copies the selected rows of cols; a nil sel stands for rows 0..n-1.
+func (s *rowStore) append(cols []*columnar.Vector, sel []int32, n int) error {
+	if sel != nil {
+		n = len(sel)
+	}
+	for i, c := range s.cols {
+		if err := c.append(cols[i], sel, n); err != nil {
+			return err
+		}
+	}
+	s.rows += n
+	return nil
+}
+
+// gather fills out with the given rows of the store. out's vectors and buffers
+// are reused when they are large enough.
+func (s *rowStore) gather(rows []int32, out []*columnar.Vector) {
+	for i, c := range s.cols {
+		c.gather(rows, out[i])
+	}
+}
+
+// view fills out with rows [lo, hi), sharing the store's memory where it can.
+func (s *rowStore) view(lo, hi int, out []*columnar.Vector) {
+	for i, c := range s.cols {
+		c.view(lo, hi, out[i])
+	}
+}
+
+// reset forgets all rows but keeps the memory.
+func (s *rowStore) reset() {
+	s.rows = 0
+	for _, c := range s.cols {
+		c.reset()
+	}
+}
+
+// free forgets all rows and gives their memory back.
+func (s *rowStore) free() {
+	s.rows = 0
+	for _, c := range s.cols {
+		c.free()
+	}
+}
+
+// successor returns an empty store for the same columns and account.
+func (s *rowStore) successor() *rowStore {
+	next := &rowStore{cols: make([]*colStore, len(s.cols))}
+	for i, c := range s.cols {
+		next.cols[i] = c.successor()
+	}
+	return next
+}
+
+func (c *colStore) successor() *colStore {
+	next := &colStore{typ: c.typ, width: c.width, acct: c.acct}
+	for _, k := range c.kids {
+		next.kids = append(next.kids, k.successor())
+	}
+	return next
+}
+
+// held is the memory that the store has reserved.
+func (s *rowStore) held() int64 {
+	total := int64(0)
+	for _, c := range s.cols {
+		total += c.held()
+	}
+	return total
+}
+
+func (c *colStore) held() int64 {
+	total := int64(cap(c.valid) + cap(c.fixed) + cap(c.data) + 8*cap(c.ends))
+	for _, k := range c.kids {
+		total += k.held()
+	}
+	return total
+}
+
+// batch returns the stored rows as a batch that owns their memory; the store
+// must not be used any more.
+func (s *rowStore) batch() *columnar.Batch {
+	b := &columnar.Batch{Len: s.rows, Cols: make([]*columnar.Vector, len(s.cols))}
+	for i, c := range s.cols {
+		b.Cols[i] = &columnar.Vector{Type: c.typ}
+		c.view(0, s.rows, b.Cols[i])
+	}
+	return b
+}
+
+// outVectors returns one empty vector per column of a physical schema.
+func outVectors(schema *arrow.Schema) []*columnar.Vector {
+	out := make([]*columnar.Vector, schema.NumFields())
+	for i, f := range schema.Fields() {
+		out[i] = &columnar.Vector{Type: f.Type}
+	}
+	return out
+}
+
+// colStore is one column of a rowStore. Fixed-width values lie in words, the
+// bytes of variable-length ones in data with 64-bit end positions, so that a
+// store may hold more than the 2 GiB that a vector's offsets can address. Lists
+// keep their elements and structs their fields in child stores.
+type colStore struct {
+	typ   arrow.DataType
+	width int // bytes per value, 0 for variable-length and nested types
+	acct  *Account
+	n     int
+	valid []byte // bitmap; nil while no null was appended
+	fixed []byte
+	ends  []int64 // of utf8, binary and list: end of value i
+	data  []byte
+	kids  []*colStore
+	tmp   []int32
+}
+
+func newColStore(dt arrow.DataType, acct *Account) (*colStore, error) {
+	c := &colStore{typ: dt, width: columnar.Width(dt), acct: acct}
+	if c.width > 0 {
+		if !supportedWidth(c.width) {
+			return nil, sqlstate.New(sqlstate.FeatureNotSupported, "rows with a column of type %s cannot be kept in memory", dt)
+		}
+		return c, nil
+	}
+	var kids []arrow.DataType
+	switch t := dt.(type) {
+	case *arrow.StringType, *arrow.BinaryType:
+	case *arrow.ListType:
+		kids = append(kids, t.Elem())
+	case *arrow.StructType:
+		for _, f := range t.Fields() {
+			kids = append(kids, f.Type)
+		}
+	case *arrow.NullType:
+	default:
+		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "rows with a column of type %s cannot be kept in memory", dt)
+	}
+	for _, k := range kids {
+		kid, err := newColStore(k, acct)
+		if err != nil {
+			return nil, err
+		}
+		c.kids = append(c.kids, kid)
+	}
+	return c, nil
+}
+
+func supportedWidth(w int) bool {
+	return w == 1 || w == 2 || w == 4 || w == 8 || w == 16
+}
+
+func (c *colStore) reset() {
+	c.n, c.fixed, c.ends, c.data = 0, c.fixed[:0], c.ends[:0], c.data[:0]
+	c.valid = freeSlice(c.acct, c.valid)
+	for _, k := range c.kids {
+		k.reset()
+	}
+}
+
+func (c *colStore) free() {
+	c.n = 0
+	c.valid, c.fixed = freeSlice(c.acct, c.valid), freeSlice(c.acct, c.fixed)
+	c.ends, c.data = freeSlice(c.acct, c.ends), freeSlice(c.acct, c.data)
+	for _, k := range c.kids {
+		k.free()
+	}
+}
+
+// append copies n values of v: those at sel, or the first n when sel is nil.
+func (c *colStore) append(v *columnar.Vector, sel []int32, n int) error {
+	if n == 0 {
+		return nil
+	}
+	if err := c.appendValidity(v, sel, n); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case c.width > 0:
+		err = c.appendFixed(v, sel, n)
+	case c.typ.ID() == arrow.LIST:
+		err = c.appendList(v, sel, n)
+	case c.typ.ID() == arrow.STRUCT:
+		for i, k := range c.kids {
+			if err = c.appendField(k, v, i, sel, n); err != nil {
+				break
+			}
+		}
+	case c.typ.ID() == arrow.NULL:
+	default:
+		err = c.appendBytes(v, sel, n)
+	}
+	c.n += n
+	return err
+}
+
+func (c *colStore) appendValidity(v *columnar.Vector, sel []int32, n int) error {
+	if v.Valid == nil && c.valid == nil {
+		return nil
+	}
+	need := (c.n + n + 7) / 8
+	old := len(c.valid)
+	fresh := c.valid == nil
+	var err error
+	if c.valid, err = growSlice(c.acct, c.valid, need-old); err != nil {
+		return err
+	}
+	c.valid = c.valid[:need]
+	if fresh {
+		fillBits(c.valid, 0, c.n)
+	}
+	for i := range n {
+		row := rowAt(sel, i)
+		at := c.n + i
+		if v.IsNull(row) {
+			c.valid[at>>3] &^= 1 << (at & 7)
+		} else {
+			c.valid[at>>3] |= 1 << (at & 7)
+		}
+	}
+	return nil
+}
+
+// fillBits sets bits [lo, hi).
+func fillBits(bitmap []byte, lo, hi int) {
+	for lo < hi && lo&7 != 0 {
+		bitmap[lo>>3] |= 1 << (lo & 7)
+		lo++
+	}
+	for ; lo+8 <= hi; lo += 8 {
+		bitmap[lo>>3] = 0xff
+	}
+	for ; lo < hi; lo++ {
+		bitmap[lo>>3] |= 1 << (lo & 7)
+	}
+}
+
+func (c *colStore) appendFixed(v *columnar.Vector, sel []int32, n int) error {
+	old := len(c.fixed)
+	var err error
+	if c.fixed, err = growSlice(c.acct, c.fixed, n*c.width); err != nil {
+		return err
+	}
+	c.fixed = c.fixed[:old+n*c.width]
+	copyFixed(c.fixed[old:], v, sel, n, c.width)
+	return nil
+}
+
+// copyFixed writes n values of v to dst, those at sel or the first n.
+func copyFixed(dst []byte, v *columnar.Vector, sel []int32, n, width int) {
+	switch width {
+	case 1:
+		copyTyped[uint8](dst, v, sel, n)
+	case 2:
+		copyTyped[uint16](dst, v, sel, n)
+	case 4:
+		copyTyped[uint32](dst, v, sel, n)
+	case 8:
+		copyTyped[uint64](dst, v, sel, n)
+	case 16:
+		copyTyped[word128](dst, v, sel, n)
+	}
+}
+
+func copyTyped[T any](dst []byte, v *columnar.Vector, sel []int32, n int) {
+	if n == 0 {
+		return
+	}
+	out := bytesAs[T](dst)[:n]
+	src := columnar.Values[T](v)
+	switch {
+	case v.Const:
+		for i := range out {
+			out[i] = src[0]
+		}
+	case sel == nil:
+		copy(out, src)
+	default:
+		for i, row := range sel {
+			out[i] = src[row]
+		}
+	}
+}
+
+func bytesAs[T any](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
+}
+
+func (c *colStore) appendBytes(v *columnar.Vector, sel []int32, n int) error {
+	var err error
+	if c.ends, err = growSlice(c.acct, c.ends, n); err != nil {
+		return err
+	}
+	if c.data, err = growSlice(c.acct, c.data, selectedBytes(v, sel, n)); err != nil {
+		return err
+	}
+	for i := range n {
+		row := rowAt(sel, i)
+		if !v.IsNull(row) {
+			c.data = append(c.data, v.BytesAt(row)...)
+		}
+		c.ends = append(c.ends, int64(len(c.data)))
+	}
+	return nil
+}
+
+func (c *colStore) appendList(v *columnar.Vector, sel []int32, n int) error {
+	var err error
+	if c.ends, err = growSlice(c.acct, c.ends, n); err != nil {
+		return err
+	}
+	elems := c.tmp[:0]
+	end := int64(c.kids[0].n)
+	for i := range n {
+		row := rowAt(sel, i)
+		if !v.IsNull(row) {
+			if v.Const {
+				row = 0
+			}
+			for e := v.Offsets[row]; e < v.Offsets[row+1]; e++ {
+				elems = append(elems, e)
+			}
+		}
+		c.ends = append(c.ends, end+int64(len(elems)))
+	}
+	c.tmp = elems
+	return c.kids[0].append(v.Children[0], elems, len(elems))
+}
+
+func (c *colStore) appendField(k *colStore, v *columnar.Vector, field int, sel []int32, n int) error {
+	child := v.Children[field]
+	if !v.Const || child.Const {
+		return k.append(child, sel, n)
+	}
+	repeated := *child
+	repeated.Const = true
+	repeated.Len = v.Len
+	return k.append(&repeated, sel, n)
+}
+
+// bytesAt returns value i of a variable-length column, aliasing the store.
+func (c *colStore) bytesAt(i int) []byte {
+	return c.data[c.startOf(i):c.ends[i]]
+}
+
+func (c *colStore) startOf(i int) int64 {
+	if i == 0 {
+		return 0
+	}
+	return c.ends[i-1]
+}
+
+// gather writes the values at rows to out, reusing its buffers.
+func (c *colStore) gather(rows []int32, out *columnar.Vector) {
+	n := len(rows)
+	out.Type, out.Len, out.Const, out.Dict, out.Codes = c.typ, n, false, nil, nil
+	c.gatherValidity(rows, out)
+	switch {
+	case c.width > 0:
+		out.Data = reuseBytes(out.Data, n*c.width)
+		src := columnar.Vector{Data: c.fixed}
+		copyFixed(out.Data, &src, rows, n, c.width)
+	case c.typ.ID() == arrow.LIST:
+		c.gatherList(rows, out)
+	case c.typ.ID() == arrow.STRUCT:
+		out.Children = childVectors(out.Children, len(c.kids))
+		for i, k := range c.kids {
+			k.gather(rows, out.Children[i])
+		}
+	case c.typ.ID() == arrow.NULL:
+	default:
+		c.gatherBytes(rows, out)
+	}
+}
+
+func (c *colStore) gatherValidity(rows []int32, out *columnar.Vector) {
+	if c.valid == nil && c.typ.ID() != arrow.NULL {
+		out.Valid = nil
+		return
+	}
+	out.Valid = reuseBytes(out.Valid, (len(rows)+7)/8)
+	clear(out.Valid)
+	if c.typ.ID() == arrow.NULL {
+		return
+	}
+	for i, row := range rows {
+		bit := c.valid[row>>3] >> (row & 7) & 1
+		out.Valid[i>>3] |= bit << (i & 7)
+	}
+}
+
+func (c *colStore) gatherBytes(rows []int32, out *columnar.Vector) {
+	out.Offsets = append(out.Offsets[:0], 0)
+	out.Data = out.Data[:0]
+	for _, row := range rows {
+		out.Data = append(out.Data, c.bytesAt(int(row))...)
+		out.Offsets = append(out.Offsets, int32(len(out.Data)))
+	}
+}
+
+func (c *colStore) gatherList(rows []int32, out *columnar.Vector) {
+	out.Offsets = append(out.Offsets[:0], 0)
+	out.Children = childVectors(out.Children, 1)
+	elems := make([]int32, 0, len(rows))
+	for _, row := range rows {
+		for e := c.startOf(int(row)); e < c.ends[row]; e++ {
+			elems = append(elems, int32(e))
+		}
+		out.Offsets = append(out.Offsets, int32(len(elems)))
+	}
+	c.kids[0].gather(elems, out.Children[0])
+}
+
+func childVectors(have []*columnar.Vector, n int) []*columnar.Vector {
+	for len(have) < n {
+		have = append(have, &columnar.Vector{})
+	}
+	return have[:n]
+}
+
+// view makes out show values [lo, hi). Fixed-width values are shared with the
+// store, the rest is copied.
+func (c *colStore) view(lo, hi int, out *columnar.Vector) {
+	if c.width == 0 || c.valid != nil && lo&7 != 0 {
+		rows := c.tmp[:0]
+		for i := lo; i < hi; i++ {
+			rows = append(rows, int32(i))
+		}
+		c.tmp = rows
+		if c.width > 0 {
+			out.Data = nil // may be shared with the store since an earlier view
+		}
+		c.gather(rows, out)
+		return
+	}
+	*out = columnar.Vector{Type: c.typ, Len: hi - lo, Data: c.fixed[lo*c.width : hi*c.width : hi*c.width]}
+	if c.valid != nil {
+		out.Valid = c.valid[lo>>3 : (hi+7)>>3 : (hi+7)>>3]
+	}
+}
+
+// reuseBytes returns a slice of n elements, b's memory when it is large enough.
+// Byte slices are allocated as words, so that any value type is aligned.
+func reuseBytes(b []byte, n int) []byte {
+	if cap(b) >= n {
+		return b[:n]
+	}
+	return alignedBytes(n, max(n, 64))
+}
+
+func alignedBytes(n, capacity int) []byte {
+	words := make([]uint64, (capacity+7)/8)
+	if len(words) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)[:n]
+}
+
+// growSlice makes room for n more elements after len(s), at least doubling, and
+// reserves the memory before it allocates. The length stays.
+func growSlice[T any](acct *Account, s []T, n int) ([]T, error) {
+	need := len(s) + n
+	if need <= cap(s) {
+		return s, nil
+	}
+	var zero T
+	size := int64(unsafe.Sizeof(zero))
+	capacity := max(need, 2*cap(s), 64)
+	if err := acct.Reserve(int64(capacity-cap(s)) * size); err != nil {
+		return s, err
+	}
+	var grown []T
+	if b, ok := any(&grown).(*[]byte); ok {
+		*b = alignedBytes(len(s), capacity)
+		grown = grown[:len(s):capacity]
+	} else {
+		grown = make([]T, len(s), capacity)
+	}
+	copy(grown, s)
+	return grown, nil
+}
+
+// freeSlice gives a slice's memory back to the account.
+func freeSlice[T any](acct *Account, s []T) []T {
+	var zero T
+	acct.Release(int64(cap(s)) * int64(unsafe.Sizeof(zero)))
+	return nil
+}
+
+// reserve makes room to append n values of v, those at sel or the first n, so
+// that the append can fail only for its validity bits.
+func (c *colStore) reserve(v *columnar.Vector, sel []int32, n int) error {
+	var err error
+	if c.width > 0 {
+		c.fixed, err = growSlice(c.acct, c.fixed, n*c.width)
+		return err
+	}
+	if id := c.typ.ID(); id != arrow.STRING && id != arrow.BINARY {
+		return nil
+	}
+	if c.ends, err = growSlice(c.acct, c.ends, n); err != nil {
+		return err
+	}
+	c.data, err = growSlice(c.acct, c.data, selectedBytes(v, sel, n))
+	return err
+}
+
+// selectedBytes is the total length of n strings of v, those at sel or the
+// first n.
+func selectedBytes(v *columnar.Vector, sel []int32, n int) int {
+	total := 0
+	for i := range n {
+		if row := rowAt(sel, i); !v.IsNull(row) {
+			total += len(v.BytesAt(row))
+		}
+	}
+	return total
+}

@@ -1,0 +1,226 @@
+package flightproto
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"skein/catalog"
+	"skein/columnar"
+	"skein/sqlstate"
+)
+
+// targetMessageBytes is where a batch is cut into several Flight messages.
+const targetMessageBytes = 16 << 20
+
+// PhysicalSchema maps every field to its physical type (catalog.PhysicalType),
+// the form in which nodes exchange batches.
+func PhysicalSchema(s *arrow.Schema) *arrow.Schema {
+	fields := s.Fields()
+	for i := range fields {
+		fields[i].Type = catalog.PhysicalType(fields[i].Type)
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// BatchWriter sends batches as a Flight stream. It is used by one goroutine.
+type BatchWriter struct {
+	schema *arrow.Schema
+	writer *flight.Writer
+}
+
+// NewBatchWriter starts a stream of batches of the given physical schema. The
+// descriptor, if not nil, rides on the first message.
+func NewBatchWriter(to flight.DataStreamWriter, schema *arrow.Schema, descriptor *flight.FlightDescriptor) *BatchWriter {
+	w := flight.NewRecordWriter(to, ipc.WithSchema(schema), ipc.WithAllocator(memory.DefaultAllocator))
+	if descriptor != nil {
+		w.SetFlightDescriptor(descriptor)
+	}
+	return &BatchWriter{schema: schema, writer: w}
+}
+
+// Write sends the selected rows of a batch, in several messages when it is
+// large, and keeps no reference to it. Errors of the transport are returned as
+// it gave them.
+func (w *BatchWriter) Write(b *columnar.Batch) error {
+	record, err := columnar.ToArrow(b, w.schema)
+	if err != nil {
+		return err
+	}
+	defer record.Release()
+	rows := record.NumRows()
+	step := rows
+	if size := recordBytes(record); size > targetMessageBytes {
+		step = max(1, rows*targetMessageBytes/size)
+	}
+	for at := int64(0); at < rows; at += step {
+		if err := w.writeSlice(record, at, min(at+step, rows)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *BatchWriter) writeSlice(record arrow.RecordBatch, from, to int64) error {
+	if from == 0 && to == record.NumRows() {
+		return w.writer.Write(record)
+	}
+	slice := record.NewSlice(from, to)
+	defer slice.Release()
+	return w.writer.Write(slice)
+}
+
+// WriteMetadata sends a message without rows.
+func (w *BatchWriter) WriteMetadata(metadata []byte) error { return w.writer.WriteMetadata(metadata) }
+
+// Close ends the stream; the schema is sent even when no batch was.
+func (w *BatchWriter) Close() error { return w.writer.Close() }
+
+// recordBytes estimates the bytes of a record's values.
+func recordBytes(record arrow.RecordBatch) int64 {
+	var total int64
+	for _, column := range record.Columns() {
+		total += arrayBytes(column)
+	}
+	return total
+}
+
+func arrayBytes(a arrow.Array) int64 {
+	n := int64(a.Len())
+	switch a := a.(type) {
+	case *array.String:
+		return 4*n + int64(len(a.ValueBytes()))
+	case *array.Binary:
+		return 4*n + int64(len(a.ValueBytes()))
+	case *array.List:
+		if a.Len() == 0 {
+			return 0
+		}
+		from, _ := a.ValueOffsets(0)
+		_, to := a.ValueOffsets(a.Len() - 1)
+		values := a.ListValues()
+		if values.Len() == 0 {
+			return 4 * n
+		}
+		return 4*n + arrayBytes(values)*(to-from)/int64(values.Len())
+	case *array.Struct:
+		var total int64
+		for i := range a.NumField() {
+			total += arrayBytes(a.Field(i))
+		}
+		return total
+	}
+	if fixed, ok := a.DataType().(arrow.FixedWidthDataType); ok {
+		return n * int64(fixed.BitWidth()) / 8
+	}
+	return n
+}
+
+// BatchReader receives a Flight stream of batches in a physical schema. It is
+// used by one goroutine.
+type BatchReader struct {
+	schema   *arrow.Schema
+	from     flight.DataStreamReader
+	reader   *flight.Reader
+	metadata []byte
+	done     bool
+}
+
+// NewBatchReader reads batches of the given physical schema. Nothing is
+// received before the first Next.
+func NewBatchReader(from flight.DataStreamReader, schema *arrow.Schema) *BatchReader {
+	return &BatchReader{schema: schema, from: from}
+}
+
+// Schema is the physical schema.
+func (r *BatchReader) Schema() *arrow.Schema { return r.schema }
+
+// Metadata is the app_metadata of the newest message, nil if it had none.
+func (r *BatchReader) Metadata() []byte { return r.metadata }
+
+// Next returns the next batch, nil at the end of the stream. The batch is the
+// caller's to keep: its memory is neither reused nor freed by hand. Errors of the transport are returned as it gave
+// them; a stream of another schema is a sqlstate.ProtocolViolation.
+func (r *BatchReader) Next() (*columnar.Batch, error) {
+	if r.done {
+		return nil, nil
+	}
+	if r.reader == nil {
+		if err := r.open(); err != nil {
+			return nil, r.end(err)
+		}
+	}
+	for {
+		record, err := r.reader.Read()
+		if err != nil {
+			return nil, r.end(err)
+		}
+		r.metadata = r.reader.LatestAppMetadata()
+		if record.NumRows() == 0 {
+			continue
+		}
+		batch, err := columnar.FromRecord(record, r.schema)
+		if err != nil {
+			return nil, r.end(err)
+		}
+		return batch, nil
+	}
+}
+
+func (r *BatchReader) open() error {
+	reader, err := flight.NewRecordReader(r.from, ipc.WithAllocator(memory.DefaultAllocator))
+	if err != nil {
+		return err
+	}
+	r.reader = reader
+	return checkSchema(reader.Schema(), r.schema)
+}
+
+// end remembers that the stream is over; the end itself is no error.
+func (r *BatchReader) end(err error) error {
+	r.done = true
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Close releases what the reader holds; the transport's stream is its owner's.
+func (r *BatchReader) Close() {
+	r.done = true
+	if r.reader != nil {
+		r.reader.Release()
+		r.reader = nil
+	}
+}
+
+// checkSchema compares types by position: names and nullability were agreed on
+// in the plan.
+func checkSchema(got, want *arrow.Schema) error {
+	if got.NumFields() != want.NumFields() {
+		return sqlstate.New(sqlstate.ProtocolViolation, "stream has %d columns, expected %d", got.NumFields(), want.NumFields())
+	}
+	for i := range want.NumFields() {
+		if g, w := got.Field(i), want.Field(i); !arrow.TypeEqual(g.Type, w.Type) {
+			return sqlstate.New(sqlstate.ProtocolViolation, "stream column %q is of type %s, expected %s", g.Name, g.Type, w.Type)
+		}
+	}
+	return nil
+}
+
+// withContext runs a blocking step of a stream so that ctx, when it is not the
+// stream's own, ends the stream by cancel.
+func withContext(ctx context.Context, cancel context.CancelFunc, step func() error) error {
+	if ctx.Done() == nil {
+		return step()
+	}
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	return step()
+}

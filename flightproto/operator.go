@@ -1,0 +1,341 @@
+package flightproto
+
+import (
+	"fmt"
+
+	"skein/catalog"
+	"skein/flightproto/pb"
+	"skein/planner"
+)
+
+func encodeOperator(op planner.Operator) (*pb.Operator, error) {
+	switch op := op.(type) {
+	case *planner.TabletScan:
+		return encodeScan(op)
+	case *planner.ValuesSource:
+		return encodeValues(op)
+	case *planner.ExchangeSource:
+		return encodeSource(op)
+	case *planner.ExchangeSink:
+		return &pb.Operator{Kind: &pb.Operator_ExchangeSink{ExchangeSink: &pb.ExchangeSink{Exchange: uint32(op.Exchange)}}}, nil
+	case *planner.FilterOp:
+		predicate, err := encodeOperand(op.Predicate)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Operator{Kind: &pb.Operator_Filter{Filter: &pb.FilterOp{Predicate: predicate}}}, nil
+	case *planner.ProjectOp:
+		return encodeProject(op)
+	case *planner.PartialAggregate:
+		agg, err := encodeAggregate(planner.FinalAggregate(*op))
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Operator{Kind: &pb.Operator_PartialAggregate{PartialAggregate: agg}}, nil
+	case *planner.FinalAggregate:
+		agg, err := encodeAggregate(*op)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Operator{Kind: &pb.Operator_FinalAggregate{FinalAggregate: agg}}, nil
+	case *planner.HashJoin:
+		return encodeJoin(op)
+	case *planner.MergeSort:
+		return encodeMergeSort(op)
+	case *planner.TopK:
+		score, err := encodeSortKey(op.Score)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Operator{Kind: &pb.Operator_TopK{TopK: &pb.TopK{K: op.K, Score: score}}}, nil
+	case *planner.LimitOp:
+		return &pb.Operator{Kind: &pb.Operator_Limit{Limit: &pb.LimitOp{Limit: op.Limit, Offset: op.Offset}}}, nil
+	}
+	return nil, fmt.Errorf("encoding a plan: unknown operator %T", op)
+}
+
+func encodeScan(op *planner.TabletScan) (*pb.Operator, error) {
+	if op.Table == nil {
+		return nil, fmt.Errorf("encoding a plan: scan of tablet %d without a table", op.Tablet)
+	}
+	projection, err := encodeOrdinals(op.Projection)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := EncodeExpr(op.Filter)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Operator{Kind: &pb.Operator_TabletScan{TabletScan: &pb.TabletScan{
+		TableId: uint64(op.Table.ID), TabletId: uint64(op.Tablet), Projection: projection, Filter: filter,
+	}}}, nil
+}
+
+func encodeValues(op *planner.ValuesSource) (*pb.Operator, error) {
+	schema, err := EncodeSchema(op.Schema)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*pb.Row, len(op.Rows))
+	for i, row := range op.Rows {
+		values, err := encodeExprs(row)
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = &pb.Row{Values: values}
+	}
+	return &pb.Operator{Kind: &pb.Operator_Values{Values: &pb.ValuesSource{Schema: schema, Rows: rows}}}, nil
+}
+
+func encodeSource(op *planner.ExchangeSource) (*pb.Operator, error) {
+	input, err := encodeOrdinal(op.Input)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := EncodeSchema(op.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Operator{Kind: &pb.Operator_ExchangeSource{ExchangeSource: &pb.ExchangeSource{
+		Exchange: uint32(op.Exchange), Input: input, Schema: schema,
+	}}}, nil
+}
+
+func encodeProject(op *planner.ProjectOp) (*pb.Operator, error) {
+	exprs, err := encodeExprs(op.Exprs)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := EncodeSchema(op.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Operator{Kind: &pb.Operator_Project{Project: &pb.ProjectOp{Exprs: exprs, Schema: schema}}}, nil
+}
+
+func encodeAggregate(op planner.FinalAggregate) (*pb.Aggregate, error) {
+	groupBy, err := encodeOrdinals(op.GroupBy)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := EncodeSchema(op.Schema)
+	if err != nil {
+		return nil, err
+	}
+	calls := make([]*pb.AggCall, len(op.Calls))
+	for i, c := range op.Calls {
+		if c.Arg < -1 || int64(c.Arg) > 1<<30 {
+			return nil, fmt.Errorf("encoding a plan: argument %d of %s is out of range", c.Arg, c.Func)
+		}
+		t, err := EncodeType(c.DataType)
+		if err != nil {
+			return nil, err
+		}
+		calls[i] = &pb.AggCall{Func: string(c.Func), Arg: int32(c.Arg), Type: t, Name: c.Name}
+	}
+	return &pb.Aggregate{GroupBy: groupBy, Calls: calls, Schema: schema}, nil
+}
+
+func encodeJoin(op *planner.HashJoin) (*pb.Operator, error) {
+	residual, err := EncodeExpr(op.Residual)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := EncodeSchema(op.Schema)
+	if err != nil {
+		return nil, err
+	}
+	on := make([]*pb.JoinKey, len(op.On))
+	for i, k := range op.On {
+		pair, err := encodeOrdinals([]int{k.Left, k.Right})
+		if err != nil {
+			return nil, err
+		}
+		on[i] = &pb.JoinKey{Left: pair[0], Right: pair[1]}
+	}
+	return &pb.Operator{Kind: &pb.Operator_HashJoin{HashJoin: &pb.HashJoin{
+		Strategy: string(op.Strategy), Kind: string(op.Kind), On: on,
+		Residual: residual, Build: string(op.Build), Schema: schema,
+	}}}, nil
+}
+
+func encodeMergeSort(op *planner.MergeSort) (*pb.Operator, error) {
+	keys := make([]*pb.SortKey, len(op.Keys))
+	for i, k := range op.Keys {
+		var err error
+		if keys[i], err = encodeSortKey(k); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.Operator{Kind: &pb.Operator_MergeSort{MergeSort: &pb.MergeSort{Keys: keys, Limit: op.Limit}}}, nil
+}
+
+func encodeSortKey(k planner.SortKey) (*pb.SortKey, error) {
+	column, err := encodeOrdinal(k.Column)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SortKey{Column: column, Descending: k.Descending, NullsFirst: k.NullsFirst}, nil
+}
+
+func decodeOperator(p *pb.Operator, tables TableResolver) (planner.Operator, error) {
+	switch k := p.GetKind().(type) {
+	case *pb.Operator_TabletScan:
+		return decodeScan(k.TabletScan, tables)
+	case *pb.Operator_Values:
+		return decodeValues(k.Values)
+	case *pb.Operator_ExchangeSource:
+		schema, err := DecodeSchema(k.ExchangeSource.GetSchema())
+		if err != nil {
+			return nil, err
+		}
+		return &planner.ExchangeSource{
+			Exchange: planner.ExchangeID(k.ExchangeSource.GetExchange()),
+			Input:    int(k.ExchangeSource.GetInput()),
+			Schema:   schema,
+		}, nil
+	case *pb.Operator_ExchangeSink:
+		return &planner.ExchangeSink{Exchange: planner.ExchangeID(k.ExchangeSink.GetExchange())}, nil
+	case *pb.Operator_Filter:
+		predicate, err := decodeOperand(k.Filter.GetPredicate())
+		if err != nil {
+			return nil, err
+		}
+		return &planner.FilterOp{Predicate: predicate}, nil
+	case *pb.Operator_Project:
+		return decodeProject(k.Project)
+	case *pb.Operator_PartialAggregate:
+		agg, err := decodeAggregate(k.PartialAggregate)
+		if err != nil {
+			return nil, err
+		}
+		partial := planner.PartialAggregate(*agg)
+		return &partial, nil
+	case *pb.Operator_FinalAggregate:
+		agg, err := decodeAggregate(k.FinalAggregate)
+		if err != nil {
+			return nil, err
+		}
+		return agg, nil
+	case *pb.Operator_HashJoin:
+		return decodeJoin(k.HashJoin)
+	case *pb.Operator_MergeSort:
+		out := &planner.MergeSort{Limit: k.MergeSort.GetLimit()}
+		for _, key := range k.MergeSort.GetKeys() {
+			out.Keys = append(out.Keys, decodeSortKey(key))
+		}
+		return out, nil
+	case *pb.Operator_TopK:
+		return &planner.TopK{K: k.TopK.GetK(), Score: decodeSortKey(k.TopK.GetScore())}, nil
+	case *pb.Operator_Limit:
+		return &planner.LimitOp{Limit: k.Limit.GetLimit(), Offset: k.Limit.GetOffset()}, nil
+	}
+	return nil, malformed("operator without a kind")
+}
+
+func decodeScan(p *pb.TabletScan, tables TableResolver) (planner.Operator, error) {
+	table, err := tables(catalog.TableID(p.GetTableId()))
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := table.Tablet(catalog.TabletID(p.GetTabletId())); !ok {
+		return nil, malformed("tablet %d is not of table %s", p.GetTabletId(), table.QualifiedName())
+	}
+	projection := decodeOrdinals(p.GetProjection())
+	for _, c := range projection {
+		if c >= len(table.Columns) {
+			return nil, malformed("scan of column %d of table %s, which has %d", c, table.QualifiedName(), len(table.Columns))
+		}
+	}
+	filter, err := DecodeExpr(p.GetFilter())
+	if err != nil {
+		return nil, err
+	}
+	return &planner.TabletScan{
+		Table: table, Tablet: catalog.TabletID(p.GetTabletId()), Projection: projection, Filter: filter,
+	}, nil
+}
+
+func decodeValues(p *pb.ValuesSource) (planner.Operator, error) {
+	schema, err := DecodeSchema(p.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	if schema == nil {
+		return nil, malformed("values without a schema")
+	}
+	out := &planner.ValuesSource{Schema: schema}
+	for i, row := range p.GetRows() {
+		values, err := decodeExprs(row.GetValues())
+		if err != nil {
+			return nil, err
+		}
+		if len(values) != schema.NumFields() {
+			return nil, malformed("row %d of values has %d columns instead of %d", i, len(values), schema.NumFields())
+		}
+		out.Rows = append(out.Rows, values)
+	}
+	return out, nil
+}
+
+func decodeProject(p *pb.ProjectOp) (planner.Operator, error) {
+	exprs, err := decodeExprs(p.GetExprs())
+	if err != nil {
+		return nil, err
+	}
+	schema, err := DecodeSchema(p.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	if schema == nil || schema.NumFields() != len(exprs) {
+		return nil, malformed("projection of %d expressions has another schema", len(exprs))
+	}
+	return &planner.ProjectOp{Exprs: exprs, Schema: schema}, nil
+}
+
+func decodeAggregate(p *pb.Aggregate) (*planner.FinalAggregate, error) {
+	schema, err := DecodeSchema(p.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	out := &planner.FinalAggregate{GroupBy: decodeOrdinals(p.GetGroupBy()), Schema: schema}
+	for _, c := range p.GetCalls() {
+		dt, err := DecodeType(c.GetType())
+		if err != nil {
+			return nil, err
+		}
+		if c.GetArg() < -1 {
+			return nil, malformed("argument %d of %s is out of range", c.GetArg(), c.GetFunc())
+		}
+		out.Calls = append(out.Calls, planner.AggCall{
+			Func: planner.AggFunc(c.GetFunc()), Arg: int(c.GetArg()), DataType: dt, Name: c.GetName(),
+		})
+	}
+	return out, nil
+}
+
+func decodeJoin(p *pb.HashJoin) (planner.Operator, error) {
+	residual, err := DecodeExpr(p.GetResidual())
+	if err != nil {
+		return nil, err
+	}
+	schema, err := DecodeSchema(p.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	out := &planner.HashJoin{
+		Strategy: planner.JoinStrategy(p.GetStrategy()),
+		Kind:     planner.JoinKind(p.GetKind()),
+		Residual: residual,
+		Build:    planner.BuildSide(p.GetBuild()),
+		Schema:   schema,
+	}
+	for _, k := range p.GetOn() {
+		out.On = append(out.On, planner.JoinKey{Left: int(k.GetLeft()), Right: int(k.GetRight())})
+	}
+	return out, nil
+}
+
+func decodeSortKey(k *pb.SortKey) planner.SortKey {
+	return planner.SortKey{Column: int(k.GetColumn()), Descending: k.GetDescending(), NullsFirst: k.GetNullsFirst()}
+}

@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"skein/catalog"
+	"skein/flightproto"
+	"skein/flightproto/pb"
+	"skein/sqlstate"
+)
+
+// decisionTimeout bounds how long a commit that may have been decided is
+// pursued after the client's context ended: the answer must be right even if
+// nobody waits for it any more.
+const decisionTimeout = 30 * time.Second
+
+// decide commits a staged transaction. With several participants it prepares
+// all of them, takes a commit timestamp above every clock seen, and commits
+// the primary: that is the commit point. Participants that do not hear of the
+// decision ask the primary themselves, so failing to tell them is no error.
+func (w *tableWriter) decide(ctx context.Context, parts []*writePart) error {
+	primary := parts[0]
+	if len(parts) > 1 {
+		if err := w.prepare(ctx, parts); err != nil {
+			w.Abort()
+			return causeOf(ctx, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		w.Abort()
+		return causeOf(ctx, err)
+	}
+	// From here on the outcome is the primary's to say.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTimeout)
+	defer cancel()
+	ts := w.gw.clock.Now()
+	resp, err := w.gw.transact(ctx, w.snap, w.commitRequest(primary, ts))
+	if err != nil {
+		if flightproto.ReasonOf(err) == flightproto.Unavailable || ctx.Err() != nil {
+			return w.unknownOutcome(err)
+		}
+		w.Abort()
+		return err
+	}
+	if resp.GetOutcome() != pb.TransactResponse_COMMITTED {
+		w.Abort()
+		return sqlstate.New(sqlstate.SerializationFailure, "the write was aborted before it could commit").
+			WithHint("retry the statement")
+	}
+	ts = resp.GetCommitTimestamp()
+	w.gw.observe(ts)
+	w.tellOthers(ctx, parts[1:], ts)
+	return nil
+}
+
+func (w *tableWriter) commitRequest(p *writePart, ts uint64) *pb.TransactRequest {
+	return &pb.TransactRequest{
+		Step: pb.TransactRequest_COMMIT, TransactionId: w.txn, TabletId: uint64(p.tablet),
+		Segments: p.result.GetSegments(), CommitTimestamp: ts,
+	}
+}
+
+func (w *tableWriter) prepare(ctx context.Context, parts []*writePart) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range parts {
+		group.Go(func() error {
+			resp, err := w.gw.transact(ctx, w.snap, &pb.TransactRequest{
+				Step: pb.TransactRequest_PREPARE, TransactionId: w.txn, TabletId: uint64(p.tablet),
+				Segments: p.result.GetSegments(), PrimaryTabletId: uint64(parts[0].tablet),
+			})
+			if err != nil {
+				return err
+			}
+			if resp.GetOutcome() != pb.TransactResponse_PREPARED {
+				return sqlstate.New(sqlstate.SerializationFailure, "the write was aborted on tablet %d before it was prepared", p.tablet).
+					WithHint("retry the statement")
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// tellOthers commits the secondary participants before the client is told, so
+// that its next read need not wait for them.
+func (w *tableWriter) tellOthers(ctx context.Context, parts []*writePart, ts uint64) {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range parts {
+		group.Go(func() error {
+			if _, err := w.gw.transact(ctx, w.snap, w.commitRequest(p, ts)); err != nil {
+				w.gw.log.Warn("a participant did not hear of a commit and will ask for it",
+					"txn", w.txn, "tablet", p.tablet, "err", err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // never fails: see above
+}
+
+// transact sends one transaction step to a replica of a tablet, going through
+// the replicas until one answers.
+func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactRequest) (*pb.TransactResponse, error) {
+	tablet := catalog.TabletID(req.GetTabletId())
+	var last error
+	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		resp, addr, err := g.transactOnce(ctx, snap, tablet, req)
+		if err == nil {
+			g.observe(resp.GetClock())
+			return resp, nil
+		}
+		last = fmt.Errorf("transaction step %s on tablet %d at worker %s: %w", req.GetStep(), tablet, addr, err)
+		if ctx.Err() != nil || !g.mayRetry(err) {
+			return nil, last
+		}
+		if err := g.directory.recover(ctx, attempt); err != nil {
+			return nil, last
+		}
+		snap = g.directory.Current()
+	}
+	return nil, last
+}
+
+func (g *Server) transactOnce(ctx context.Context, snap *snapshot, tablet catalog.TabletID, req *pb.TransactRequest) (*pb.TransactResponse, string, error) {
+	addr, err := g.workers.place(snap, tablet)
+	if err != nil {
+		return nil, "", err
+	}
+	conn, err := g.workers.conn(addr)
+	if err != nil {
+		return nil, addr, err
+	}
+	resp, err := conn.Transact(ctx, req)
+	if err != nil {
+		g.workers.failed(addr, err)
+	}
+	return resp, addr, err
+}

@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"skein/flightproto"
+	"skein/sqlstate"
+)
+
+// service is the Flight service that is registered with gRPC. Flight SQL
+// messages go to the flightsql adapter; a descriptor command that is none is
+// SQL text, and a descriptor path names a table, so that a bare Flight client
+// such as pyarrow.flight can be used without knowing Flight SQL.
+type service struct {
+	flight.FlightServer // the flightsql adapter over sqlService
+	sql                 *sqlService
+}
+
+func newService(sql *sqlService) *service {
+	return &service{FlightServer: flightsql.NewFlightServer(sql), sql: sql}
+}
+
+// commandIsFlightSQL reports whether a descriptor command or ticket is a
+// packed Flight SQL message.
+func commandIsFlightSQL(cmd []byte) bool {
+	var packed anypb.Any
+	if proto.Unmarshal(cmd, &packed) != nil {
+		return false
+	}
+	_, err := packed.UnmarshalNew()
+	return err == nil
+}
+
+// statementText returns the SQL that a plain Flight descriptor stands for.
+func (s *service) statementText(d *flight.FlightDescriptor) (string, error) {
+	switch {
+	case d.GetType() == flight.DescriptorPATH:
+		schema, name, err := tableOfPath(d.GetPath())
+		if err != nil {
+			return "", err
+		}
+		return "SELECT * FROM " + quotedName(schema, name), nil
+	case len(d.GetCmd()) == 0:
+		return "", sqlstate.New(sqlstate.ProtocolViolation, "the flight descriptor has neither a command nor a path").
+			WithHint("put SQL text in the command or a table name in the path")
+	case !utf8.Valid(d.GetCmd()):
+		return "", sqlstate.New(sqlstate.ProtocolViolation, "the descriptor's command is neither a Flight SQL message nor UTF-8 SQL text")
+	}
+	return string(d.GetCmd()), nil
+}
+
+// GetFlightInfo plans a query, or runs a statement that has no result set.
+func (s *service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	if d.GetType() == flight.DescriptorCMD && commandIsFlightSQL(d.GetCmd()) {
+		return s.FlightServer.GetFlightInfo(ctx, d)
+	}
+	text, err := s.statementText(d)
+	if err != nil {
+		return nil, flightproto.ToStatus(err)
+	}
+	return s.sql.plainInfo(ctx, text, d)
+}
+
+// GetSchema answers the schema of a statement's result without running it.
+func (s *service) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+	if d.GetType() == flight.DescriptorCMD && commandIsFlightSQL(d.GetCmd()) {
+		return s.FlightServer.GetSchema(ctx, d)
+	}
+	text, err := s.statementText(d)
+	if err != nil {
+		return nil, flightproto.ToStatus(err)
+	}
+	return s.sql.statementSchema(ctx, text)
+}
+
+// DoPut receives the rows of an ingest or the parameters of a statement. Rows
+// sent to a path are appended to that table, which must exist.
+func (s *service) DoPut(stream flight.FlightService_DoPutServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	put := &replayPut{FlightService_DoPutServer: stream, first: first}
+	d := first.GetFlightDescriptor()
+	if d.GetType() == flight.DescriptorPATH && len(d.GetPath()) > 0 {
+		return s.sql.plainPut(put, d)
+	}
+	if d == nil || !commandIsFlightSQL(d.GetCmd()) {
+		return flightproto.ToStatus(sqlstate.New(sqlstate.ProtocolViolation,
+			"the first message of a DoPut carries no descriptor that Skein knows").
+			WithHint("send a Flight SQL command, or a path that names a table"))
+	}
+	return s.FlightServer.DoPut(put)
+}
+
+// replayPut hands out the first message, already read, once more.
+type replayPut struct {
+	flight.FlightService_DoPutServer
+	first *flight.FlightData
+}
+
+func (r *replayPut) Recv() (*flight.FlightData, error) {
+	if r.first != nil {
+		data := r.first
+		r.first = nil
+		return data, nil
+	}
+	return r.FlightService_DoPutServer.Recv()
+}
+
+// DoExchange is not part of Flight SQL.
+func (s *service) DoExchange(flight.FlightService_DoExchangeServer) error {
+	return flightproto.ToStatus(sqlstate.New(sqlstate.FeatureNotSupported, "DoExchange is not supported").
+		WithHint("use DoGet to read and DoPut to write"))
+}

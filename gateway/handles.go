@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"skein/sqlstate"
+)
+
+// handles is a bounded table of things that clients hold by an unguessable
+// name: planned queries waiting for their DoGet and prepared statements.
+// Entries expire when they have not been used for ttl.
+type handles[T any] struct {
+	what  string // for error texts
+	limit int
+	ttl   time.Duration
+	now   func() time.Time
+
+	mu      sync.Mutex
+	entries map[string]*handleEntry[T]
+}
+
+type handleEntry[T any] struct {
+	value T
+	used  time.Time
+}
+
+func newHandles[T any](what string, limit int, ttl time.Duration) *handles[T] {
+	return &handles[T]{what: what, limit: limit, ttl: ttl, now: time.Now, entries: make(map[string]*handleEntry[T])}
+}
+
+// newID is 128 random bits in hex.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: it aborts the process when the system has no randomness
+	return hex.EncodeToString(b[:])
+}
+
+// put stores a value under a new handle. A full table first drops what has
+// expired, then refuses with 53400.
+func (h *handles[T]) put(v T) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.entries) >= h.limit {
+		h.expireLocked()
+		if len(h.entries) >= h.limit {
+			return "", sqlstate.New(sqlstate.TooManyRequests, "there are already %d open %ss", h.limit, h.what).
+				WithHint("fetch or close the ones that are open")
+		}
+	}
+	id := newID()
+	h.entries[id] = &handleEntry[T]{value: v, used: h.now()}
+	return id, nil
+}
+
+func (h *handles[T]) expireLocked() {
+	oldest := h.now().Add(-h.ttl)
+	for id, e := range h.entries {
+		if e.used.Before(oldest) {
+			delete(h.entries, id)
+		}
+	}
+}
+
+// get returns the value and renews it.
+func (h *handles[T]) get(id string) (T, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, ok := h.entries[id]
+	if !ok || h.now().Sub(e.used) > h.ttl {
+		delete(h.entries, id)
+		var zero T
+		return zero, sqlstate.New(sqlstate.InvalidParameter, "unknown or expired %s handle", h.what).
+			WithHint("a handle is good for %s after its last use, on the gateway that gave it", h.ttl)
+	}
+	e.used = h.now()
+	return e.value, nil
+}
+
+// take returns the value and forgets it.
+func (h *handles[T]) take(id string) (T, error) {
+	v, err := h.get(id)
+	if err == nil {
+		h.drop(id)
+	}
+	return v, err
+}
+
+// drop forgets a handle; unknown ones are fine.
+func (h *handles[T]) drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.entries, id)
+}
+
+// size is the number of open handles, expired ones included.
+func (h *handles[T]) size() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.entries)
+}

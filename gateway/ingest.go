@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+// ingestTarget is what an ingest writes to and what happens when it ends.
+type ingestTarget struct {
+	table   *catalog.Table
+	created bool // hidden until published
+	replace bool // publishing drops the table of that name
+}
+
+// DoPutCommandStatementIngest loads record batches into a table: one
+// statement, one transaction. A table that the ingest creates or replaces
+// becomes visible with the rows, or not at all.
+func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flightsql.StatementIngest, r flight.MessageReader) (int64, error) {
+	var rows int64
+	id := newID()
+	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), func(ctx context.Context) error {
+		target, err := s.ingestTarget(ctx, cmd, r)
+		if err != nil {
+			return err
+		}
+		rows, err = s.ingest(ctx, target, r)
+		return err
+	})
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	return rows, nil
+}
+
+// ingestTarget checks the request and finds or creates its table.
+func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIngest, r flight.MessageReader) (*ingestTarget, error) {
+	schema, err := ingestSchemaName(cmd)
+	if err != nil {
+		return nil, err
+	}
+	exists, missing, err := ingestModes(cmd.GetTableDefinitionOptions())
+	if err != nil {
+		return nil, err
+	}
+	table, err := s.lookup(ctx, schema, cmd.GetTable())
+	switch {
+	case err != nil && sqlstate.CodeOf(err) != sqlstate.UndefinedTable:
+		return nil, err
+	case err != nil && missing == flightsql.TableDefinitionOptionsTableNotExistOptionFail:
+		return nil, err
+	case err == nil && exists == flightsql.TableDefinitionOptionsTableExistsOptionFail:
+		return nil, sqlstate.New(sqlstate.DuplicateTable, "relation %q already exists", cmd.GetTable()).
+			WithHint("use the append, replace or create_append mode")
+	case err == nil && exists == flightsql.TableDefinitionOptionsTableExistsOptionAppend:
+		return &ingestTarget{table: table}, nil
+	}
+	replace := err == nil
+	definition := &catalog.Table{Schema: schema, Name: cmd.GetTable(), Partitioning: catalog.Partitioning{Kind: catalog.Unpartitioned}, Tablets: []catalog.Tablet{{}}}
+	if definition.Columns, err = ingestColumns(r.Schema()); err != nil {
+		return nil, err
+	}
+	created, err := s.gw.createTable(ctx, definition, true)
+	if err != nil {
+		return nil, err
+	}
+	return &ingestTarget{table: created, created: true, replace: replace}, nil
+}
+
+func ingestSchemaName(cmd flightsql.StatementIngest) (string, error) {
+	switch {
+	case len(cmd.GetTransactionId()) > 0:
+		return "", errNoTransactions()
+	case cmd.GetTemporary():
+		return "", sqlstate.New(sqlstate.FeatureNotSupported, "temporary tables are not supported")
+	case cmd.GetCatalog() != "" && cmd.GetCatalog() != catalogName:
+		return "", sqlstate.New(sqlstate.UndefinedObject, "catalog %q does not exist", cmd.GetCatalog()).WithHint("the catalog is %q", catalogName)
+	case cmd.GetTable() == "":
+		return "", sqlstate.New(sqlstate.InvalidTableDefinition, "the ingest names no table")
+	case cmd.GetSchema() == "", cmd.GetSchema() == catalog.DefaultSchema:
+		return catalog.DefaultSchema, nil
+	}
+	return "", sqlstate.New(sqlstate.InvalidSchemaName, "schema %q does not exist", cmd.GetSchema()).WithHint("the schema is %q", catalog.DefaultSchema)
+}
+
+// ingestModes reads what to do with a table that exists and with one that does
+// not; unspecified means append and fail.
+func ingestModes(o *flightsql.TableDefinitionOptions) (flightsql.TableDefinitionOptionsTableExistsOption, flightsql.TableDefinitionOptionsTableNotExistOption, error) {
+	exists, missing := o.GetIfExists(), o.GetIfNotExist()
+	if exists == flightsql.TableDefinitionOptionsTableExistsOptionUnspecified {
+		exists = flightsql.TableDefinitionOptionsTableExistsOptionAppend
+	}
+	if missing == flightsql.TableDefinitionOptionsTableNotExistOptionUnspecified {
+		missing = flightsql.TableDefinitionOptionsTableNotExistOptionFail
+	}
+	switch exists {
+	case flightsql.TableDefinitionOptionsTableExistsOptionAppend, flightsql.TableDefinitionOptionsTableExistsOptionFail, flightsql.TableDefinitionOptionsTableExistsOptionReplace:
+	default:
+		return 0, 0, sqlstate.New(sqlstate.InvalidParameter, "unknown if-exists option %d of the ingest", exists)
+	}
+	switch missing {
+	case flightsql.TableDefinitionOptionsTableNotExistOptionCreate, flightsql.TableDefinitionOptionsTableNotExistOptionFail:
+	default:
+		return 0, 0, sqlstate.New(sqlstate.InvalidParameter, "unknown if-not-exist option %d of the ingest", missing)
+	}
+	return exists, missing, nil
+}
+
+// ingest moves the stream's rows into the target and makes them visible.
+func (s *sqlService) ingest(ctx context.Context, target *ingestTarget, r flight.MessageReader) (int64, error) {
+	rows, err := s.ingestRows(ctx, target.table, r)
+	if err == nil && target.created {
+		err = s.gw.publishTable(ctx, target.table, target.replace)
+	}
+	if err != nil {
+		if target.created {
+			s.gw.discardTable(target.table)
+		}
+		return 0, err
+	}
+	s.gw.metrics.rowsWrote.Add(float64(rows))
+	s.gw.directory.Kick()
+	return rows, nil
+}
+
+func (s *sqlService) ingestRows(ctx context.Context, table *catalog.Table, r flight.MessageReader) (int64, error) {
+	convert, err := newConverter(ctx, table, r.Schema())
+	if err != nil {
+		return 0, err
+	}
+	w, err := s.gw.newTableWriter(s.gw.directory.Current(), table)
+	if err != nil {
+		return 0, err
+	}
+	if err := copyRows(ctx, convert, w, r); err != nil {
+		w.Abort()
+		return 0, err
+	}
+	return w.Commit(ctx)
+}
+
+func copyRows(ctx context.Context, convert *converter, w *tableWriter, r flight.MessageReader) error {
+	for r.Next() {
+		b, err := convert.convert(r.RecordBatch())
+		if err != nil {
+			return fmt.Errorf("row %d and following: %w", w.rows+1, err)
+		}
+		if err := w.Write(ctx, b); err != nil {
+			return err
+		}
+	}
+	if err := r.Err(); err != nil {
+		return sqlstate.New(sqlstate.ConnectionFailure, "the stream of rows broke off after row %d, nothing was stored: %w", w.rows, err)
+	}
+	return nil
+}
+
+// plainPut appends rows sent to a descriptor path to an existing table.
+func (s *sqlService) plainPut(stream flight.FlightService_DoPutServer, d *flight.FlightDescriptor) error {
+	ctx := stream.Context()
+	schema, name, err := tableOfPath(d.GetPath())
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	r, err := flight.NewRecordReader(stream, ipc.WithDelayReadSchema(true))
+	if err != nil {
+		return s.fail(ctx, sqlstate.New(sqlstate.ProtocolViolation, "the stream of rows cannot be read: %w", err))
+	}
+	defer r.Release()
+	var rows int64
+	err = s.statement(ctx, newID(), "ingest", "INGEST INTO "+quotedName(schema, name), func(ctx context.Context) error {
+		table, err := s.lookup(ctx, schema, name)
+		if err != nil {
+			return err
+		}
+		rows, err = s.ingest(ctx, &ingestTarget{table: table}, r)
+		return err
+	})
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	return stream.Send(&flight.PutResult{AppMetadata: fmt.Appendf(nil, `{"rows":%d}`, rows)})
+}
+
+// emptySchema is the result of statements that return no rows.
+var emptySchema = arrow.NewSchema(nil, nil)

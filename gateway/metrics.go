@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"skein/sqlstate"
+)
+
+// metrics are the gateway's counters, by kind of statement.
+type metrics struct {
+	statements *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	rowsSent   prometheus.Counter
+	rowsWrote  prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
+	m := &metrics{
+		statements: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_gateway_statements_total", Help: "Statements ended, by kind and SQLSTATE (00000: success).",
+		}, []string{"kind", "sqlstate"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "skein_gateway_statement_duration_seconds", Help: "Time from the start of execution to the last row.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}, []string{"kind"}),
+		rowsSent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "skein_gateway_rows_sent_total", Help: "Rows streamed to clients.",
+		}),
+		rowsWrote: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "skein_gateway_rows_written_total", Help: "Rows committed by writes.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.statements, m.duration, m.rowsSent, m.rowsWrote,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_running_statements", Help: "Statements running now.",
+		}, func() float64 { return float64(len(g.queries.list())) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_memory_bytes", Help: "Bytes reserved by coordinator operators.",
+		}, func() float64 { return float64(g.budget.Used()) }),
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// ended records one statement.
+func (m *metrics) ended(kind string, began time.Time, err error) {
+	code := sqlstate.CodeOf(err)
+	if code == "" {
+		code = "00000"
+	}
+	m.statements.WithLabelValues(kind, string(code)).Inc()
+	m.duration.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+}

@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"skein/catalog"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// maxParameterRows bounds the sets of parameters bound to one statement.
+const maxParameterRows = 100_000
+
+// preparedStatement is a statement kept for repeated execution. The text is
+// bound anew when the metadata has moved on, so a plan never outlives the
+// tables it was made for.
+type preparedStatement struct {
+	text string
+	stmt *statement
+
+	mu   sync.Mutex
+	args [][]*planner.Literal // sets of parameters, nil before the first bind
+}
+
+// CreatePreparedStatement binds a statement and describes its result and
+// parameters.
+func (s *sqlService) CreatePreparedStatement(ctx context.Context, req flightsql.ActionCreatePreparedStatementRequest) (flightsql.ActionCreatePreparedStatementResult, error) {
+	var result flightsql.ActionCreatePreparedStatementResult
+	if len(req.GetTransactionId()) > 0 {
+		return result, s.fail(ctx, errNoTransactions())
+	}
+	stmt, err := s.compile(ctx, req.GetQuery())
+	if err != nil {
+		return result, s.fail(ctx, err)
+	}
+	handle, err := s.prepared.put(&preparedStatement{text: req.GetQuery(), stmt: stmt})
+	if err != nil {
+		return result, s.fail(ctx, err)
+	}
+	result.Handle = []byte(handle)
+	result.DatasetSchema = stmt.schema()
+	result.ParameterSchema = stmt.parameterSchema()
+	update := !stmt.isQuery()
+	result.IsUpdate = &update
+	return result, nil
+}
+
+// ClosePreparedStatement forgets a prepared statement.
+func (s *sqlService) ClosePreparedStatement(_ context.Context, req flightsql.ActionClosePreparedStatementRequest) error {
+	s.prepared.drop(string(req.GetPreparedStatementHandle()))
+	return nil
+}
+
+// GetSchemaPreparedStatement answers the schema of the statement's result.
+func (s *sqlService) GetSchemaPreparedStatement(ctx context.Context, cmd flightsql.PreparedStatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+	p, err := s.prepared.get(string(cmd.GetPreparedStatementHandle()))
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return &flight.SchemaResult{Schema: flight.SerializeSchema(p.stmt.schema(), memory.DefaultAllocator)}, nil
+}
+
+// GetFlightInfoPreparedStatement plans the statement with the parameters bound
+// last, or runs it when it is no query.
+func (s *sqlService) GetFlightInfoPreparedStatement(ctx context.Context, cmd flightsql.PreparedStatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	info, err := s.executePrepared(ctx, string(cmd.GetPreparedStatementHandle()), d)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return info, nil
+}
+
+func (s *sqlService) executePrepared(ctx context.Context, handle string, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	p, err := s.prepared.get(handle)
+	if err != nil {
+		return nil, err
+	}
+	stmt, args, err := s.current(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if !stmt.isQuery() {
+		rows, err := s.runUpdate(ctx, stmt, args)
+		if err != nil {
+			return nil, err
+		}
+		return s.updated(rows, d)
+	}
+	q, err := s.plan(ctx, stmt, args)
+	if err != nil {
+		return nil, err
+	}
+	return s.info(q, d)
+}
+
+// current returns the statement bound to today's metadata and its parameters.
+// A result whose schema changed under a prepared statement is an error: the
+// client was told another one.
+func (s *sqlService) current(ctx context.Context, p *preparedStatement) (*statement, [][]*planner.Literal, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stmt.version == s.gw.directory.Current().Version() {
+		return p.stmt, p.args, nil
+	}
+	stmt, err := s.compile(ctx, p.text)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !stmt.schema().Equal(p.stmt.schema()) || !stmt.parameterSchema().Equal(p.stmt.parameterSchema()) {
+		return nil, nil, sqlstate.New(sqlstate.FeatureNotSupported, "cached plan must not change result type").
+			WithHint("a table of the statement was changed: prepare it again")
+	}
+	p.stmt = stmt
+	return stmt, p.args, nil
+}
+
+// DoPutPreparedStatementQuery binds parameters to a prepared query.
+func (s *sqlService) DoPutPreparedStatementQuery(ctx context.Context, cmd flightsql.PreparedStatementQuery, r flight.MessageReader, _ flight.MetadataWriter) ([]byte, error) {
+	handle := cmd.GetPreparedStatementHandle()
+	p, err := s.prepared.get(string(handle))
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	args, err := readParameters(ctx, p.stmt, r)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.args = args
+	return handle, nil
+}
+
+// DoPutPreparedStatementUpdate runs a prepared statement once for each set of
+// parameters sent, all in one transaction, and returns the rows changed.
+func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd flightsql.PreparedStatementUpdate, r flight.MessageReader) (int64, error) {
+	p, err := s.prepared.get(string(cmd.GetPreparedStatementHandle()))
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	args, err := readParameters(ctx, p.stmt, r)
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	stmt, bound, err := s.current(ctx, p)
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	if args == nil {
+		args = bound
+	}
+	rows, err := s.runUpdate(ctx, stmt, args)
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	return rows, nil
+}
+
+// readParameters reads record batches of parameters: one column per parameter,
+// by position, converted to the parameter's type.
+func readParameters(ctx context.Context, stmt *statement, r flight.MessageReader) ([][]*planner.Literal, error) {
+	var args [][]*planner.Literal
+	for r.Next() {
+		rec := r.RecordBatch()
+		if len(args)+int(rec.NumRows()) > maxParameterRows {
+			return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "more than %d sets of parameters were bound", maxParameterRows).
+				WithHint("use bulk ingest for that many rows")
+		}
+		rows, err := parameterRows(ctx, stmt.params(), rec)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, rows...)
+	}
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("reading parameters: %w", sqlstate.New(sqlstate.ProtocolViolation, "the parameter stream is broken: %w", err))
+	}
+	return args, nil
+}
+
+func parameterRows(ctx context.Context, types []arrow.DataType, rec arrow.RecordBatch) ([][]*planner.Literal, error) {
+	if rec.NumRows() == 0 || (rec.NumCols() == 0 && len(types) == 0) {
+		return nil, nil
+	}
+	if int(rec.NumCols()) != len(types) {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "the statement takes %d parameters, %d were bound", len(types), rec.NumCols())
+	}
+	table := &catalog.Table{Name: "parameters"}
+	fields := make([]arrow.Field, len(types))
+	for i, dt := range types {
+		name := fmt.Sprintf("$%d", i+1)
+		table.Columns = append(table.Columns, catalog.Column{Name: name, Type: dt, Nullable: true})
+		fields[i] = arrow.Field{Name: name, Type: rec.Schema().Field(i).Type, Nullable: true}
+	}
+	c, err := newConverter(ctx, table, arrow.NewSchema(fields, nil))
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.convert(rec)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]*planner.Literal, b.Len)
+	for row := range rows {
+		rows[row] = make([]*planner.Literal, len(types))
+		for i, dt := range types {
+			if rows[row][i], err = literalAt(b.Cols[i], row, dt); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"skein/sqlstate"
+)
+
+// queries is the registry of running statements, by query id, so that they can
+// be listed and cancelled.
+type queries struct {
+	limit int
+
+	mu      sync.Mutex
+	running map[string]*runningQuery
+}
+
+type runningQuery struct {
+	id      string
+	text    string
+	started time.Time
+	cancel  context.CancelCauseFunc
+}
+
+// errCancelledByUser is the cause of contexts cancelled on request.
+var errCancelledByUser = sqlstate.New(sqlstate.QueryCanceled, "the query was cancelled on request")
+
+func newQueries(limit int) *queries {
+	return &queries{limit: limit, running: make(map[string]*runningQuery)}
+}
+
+// start registers a statement and derives its context. The caller calls the
+// returned function when the statement has ended. Too many statements at a
+// time answer 53400 rather than queueing without bound.
+func (q *queries) start(ctx context.Context, id, text string, timeout time.Duration) (context.Context, func(), error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.running) >= q.limit {
+		return nil, nil, sqlstate.New(sqlstate.TooManyRequests, "%d statements are already running on this gateway", q.limit).
+			WithHint("retry when some have ended")
+	}
+	if _, ok := q.running[id]; ok {
+		return nil, nil, sqlstate.New(sqlstate.ObjectInUse, "query %s is already running", id)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() {}
+	if timeout > 0 {
+		ctx, stop = context.WithTimeoutCause(ctx, timeout, sqlstate.New(sqlstate.QueryCanceled,
+			"the statement ran longer than the statement timeout of %s", timeout))
+	}
+	q.running[id] = &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel}
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.running, id)
+	}, nil
+}
+
+// cancel ends a running statement and reports whether there was one.
+func (q *queries) cancel(id string) bool {
+	q.mu.Lock()
+	r, ok := q.running[id]
+	q.mu.Unlock()
+	if ok {
+		r.cancel(errCancelledByUser)
+	}
+	return ok
+}
+
+// list returns the running statements in no particular order.
+func (q *queries) list() []runningQuery {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := make([]runningQuery, 0, len(q.running))
+	for _, r := range q.running {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// causeOf replaces the bare context errors by why the context ended: a
+// cancelled statement says so, a broken client connection stays as it is.
+func causeOf(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	cause := context.Cause(ctx)
+	var e *sqlstate.Error
+	if errors.As(cause, &e) {
+		return e
+	}
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return sqlstate.New(sqlstate.QueryCanceled, "the client's deadline passed before the statement ended: %w", cause)
+	}
+	return fmt.Errorf("the statement was abandoned: %w", sqlstate.New(sqlstate.QueryCanceled, "the client went away: %w", cause))
+}

@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"skein/consensus"
+	"skein/exec"
+	"skein/flightproto"
+	"skein/planner"
+)
+
+// Config configures a gateway. The zero values of limits stand for defaults.
+type Config struct {
+	// Workers are Flight addresses (host:port) of workers to find the cluster
+	// with; the others are learnt from the meta group.
+	Workers []string
+	Logger  *slog.Logger
+	// Registerer receives the gateway's metrics; nil for none.
+	Registerer prometheus.Registerer
+	// Version is told to clients as the server's version.
+	Version string
+	// StatementTimeout ends statements that run longer; 0 is no limit.
+	StatementTimeout time.Duration
+	// MaxStatements bounds the statements running at a time (1,024).
+	MaxStatements int
+	// MaxHandles bounds planned queries not fetched yet, and prepared
+	// statements, each (10,000).
+	MaxHandles int
+	// HandleTTL is how long an unused handle is kept (15 minutes).
+	HandleTTL time.Duration
+	// Memory and QueryMemory bound the bytes that the coordinator's operators
+	// hold, of all queries and of one (1 GiB and 512 MiB).
+	Memory      int64
+	QueryMemory int64
+}
+
+func (c *Config) setDefaults() {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MaxStatements == 0 {
+		c.MaxStatements = 1024
+	}
+	if c.MaxHandles == 0 {
+		c.MaxHandles = 10_000
+	}
+	if c.HandleTTL == 0 {
+		c.HandleTTL = 15 * time.Minute
+	}
+	if c.Memory == 0 {
+		c.Memory = 1 << 30
+	}
+	if c.QueryMemory == 0 {
+		c.QueryMemory = 512 << 20
+	}
+}
+
+// Server is one gateway. It keeps no state that must survive it.
+type Server struct {
+	cfg       Config
+	log       *slog.Logger
+	clock     *consensus.Clock
+	workers   *workers
+	directory *directory
+	queries   *queries
+	budget    *exec.Budget
+	planner   planner.Options
+	metrics   *metrics
+	service   *service
+
+	// background holds short tasks that outlive the statement that began
+	// them: cancels and aborts on their way to workers.
+	background sync.WaitGroup
+}
+
+// New starts a gateway that follows the cluster's metadata. It does not wait
+// for the cluster to be there: see Ready.
+func New(cfg Config) (*Server, error) {
+	cfg.setDefaults()
+	if len(cfg.Workers) == 0 {
+		return nil, fmt.Errorf("a gateway needs the address of at least one worker")
+	}
+	g := &Server{
+		cfg: cfg, log: cfg.Logger, clock: consensus.NewClock(), queries: newQueries(cfg.MaxStatements),
+		budget:  exec.NewBudget("gateway", cfg.Memory, nil),
+		planner: planner.DefaultOptions(),
+		workers: newWorkers(flightproto.NewPool()),
+	}
+	var err error
+	if g.metrics, err = newMetrics(cfg.Registerer, g); err != nil {
+		return nil, fmt.Errorf("registering the gateway's metrics: %w", err)
+	}
+	sql, err := newSQLService(g)
+	if err != nil {
+		return nil, fmt.Errorf("starting the SQL service: %w", err)
+	}
+	g.service = newService(sql)
+	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe)
+	return g, nil
+}
+
+// Register adds the Flight service to a gRPC server made with ServerOptions.
+func (g *Server) Register(s *grpc.Server) { flight.RegisterFlightServiceServer(s, g.service) }
+
+// ServerOptions are the gRPC options that the Flight service needs.
+func ServerOptions() []grpc.ServerOption { return flightproto.ServerOptions() }
+
+// Ready returns nil once the cluster's metadata is known and its workers
+// answer, else why not.
+func (g *Server) Ready() error { return g.directory.Ready() }
+
+// Close ends running statements, waits for what they left under way until ctx
+// ends, and closes the connections to workers. Stop the gRPC server first.
+func (g *Server) Close(ctx context.Context) error {
+	for _, q := range g.queries.list() {
+		g.queries.cancel(q.id)
+	}
+	done := make(chan struct{})
+	go func() {
+		g.background.Wait()
+		g.directory.Close()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("closing the gateway: %w", ctx.Err())
+	}
+	if perr := g.workers.pool.Close(); err == nil && perr != nil {
+		err = fmt.Errorf("closing connections to workers: %w", perr)
+	}
+	<-done // bounded: every background task has a timeout of its own
+	return err
+}
+
+// observe advances the gateway's clock to a worker's, so that the next
+// snapshot includes what that worker committed.
+func (g *Server) observe(clock uint64) {
+	if clock == 0 {
+		return
+	}
+	if err := g.clock.Observe(clock); err != nil {
+		g.log.Warn("a worker's clock is too far ahead", "err", err)
+	}
+}

@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"skein/catalog"
+	"skein/flightproto"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// sqlService implements Flight SQL's methods over a gateway.
+type sqlService struct {
+	flightsql.BaseServer
+	gw       *Server
+	planned  *handles[*plannedQuery]
+	prepared *handles[*preparedStatement]
+}
+
+// plannedQuery is a query between GetFlightInfo and DoGet.
+type plannedQuery struct {
+	id     string // query id
+	text   string
+	schema *arrow.Schema // public
+	// roots run one after the other: one for each set of parameters.
+	roots []planner.Node
+	// lines, instead of roots, is the ready text result of an EXPLAIN.
+	lines []string
+}
+
+func newSQLService(g *Server) (*sqlService, error) {
+	s := &sqlService{
+		gw:       g,
+		planned:  newHandles[*plannedQuery]("query", g.cfg.MaxHandles, g.cfg.HandleTTL),
+		prepared: newHandles[*preparedStatement]("prepared statement", g.cfg.MaxHandles, g.cfg.HandleTTL),
+	}
+	return s, registerSqlInfo(s, g.cfg.Version)
+}
+
+// fail makes the gRPC error of a failed call and logs what is the server's
+// fault.
+func (s *sqlService) fail(ctx context.Context, err error) error {
+	err = causeOf(ctx, err)
+	switch sqlstate.CodeOf(err) {
+	case sqlstate.InternalError, sqlstate.DataCorrupted, sqlstate.IOError, sqlstate.DiskFull:
+		s.gw.log.LogAttrs(ctx, slog.LevelError, "statement failed", slog.Any("err", err))
+	}
+	return flightproto.ToStatus(err)
+}
+
+// statement runs f as one registered statement: cancellable, timed, counted.
+func (s *sqlService) statement(ctx context.Context, id, kind, text string, f func(ctx context.Context) error) error {
+	began := time.Now()
+	ctx, end, err := s.gw.queries.start(ctx, id, text, s.gw.cfg.StatementTimeout)
+	if err == nil {
+		err = causeOf(ctx, f(ctx))
+		end()
+	}
+	s.gw.metrics.ended(kind, began, err)
+	s.gw.log.LogAttrs(ctx, slog.LevelDebug, "statement ended", slog.String("query_id", id), slog.String("kind", kind),
+		slog.Duration("duration", time.Since(began)), slog.Any("err", err))
+	return err
+}
+
+// info registers a planned query and describes it. The one endpoint has no
+// location: results come over the same connection.
+func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	handle, err := s.planned.put(q)
+	if err != nil {
+		return nil, err
+	}
+	ticket, err := flightsql.CreateStatementQueryTicket([]byte(handle))
+	if err != nil {
+		return nil, err
+	}
+	return &flight.FlightInfo{
+		Schema:           flight.SerializeSchema(q.schema, memory.DefaultAllocator),
+		FlightDescriptor: d,
+		Endpoint:         []*flight.FlightEndpoint{{Ticket: &flight.Ticket{Ticket: ticket}}},
+		TotalRecords:     -1, TotalBytes: -1,
+		AppMetadata: []byte(q.id),
+	}, nil
+}
+
+// updated describes the end of a statement without a result set: an empty
+// stream, and the rows it changed as the record count.
+func (s *sqlService) updated(rows int64, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	info, err := s.info(&plannedQuery{id: newID(), schema: arrow.NewSchema(nil, nil)}, d)
+	if err == nil {
+		info.TotalRecords = rows
+	}
+	return info, err
+}
+
+// GetFlightInfoStatement plans a query; other statements run here and now, so
+// that their errors are the call's and clients that never fetch still get
+// what they asked for.
+func (s *sqlService) GetFlightInfoStatement(ctx context.Context, cmd flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	if len(cmd.GetTransactionId()) > 0 {
+		return nil, s.fail(ctx, errNoTransactions())
+	}
+	info, err := s.execute(ctx, cmd.GetQuery(), d)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return info, nil
+}
+
+func errNoTransactions() error {
+	return sqlstate.New(sqlstate.FeatureNotSupported, "transactions are not supported").
+		WithHint("every statement is a transaction of its own")
+}
+
+func (s *sqlService) execute(ctx context.Context, text string, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	stmt, err := s.compile(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if !stmt.isQuery() {
+		rows, err := s.runUpdate(ctx, stmt, nil)
+		if err != nil {
+			return nil, err
+		}
+		return s.updated(rows, d)
+	}
+	q, err := s.plan(ctx, stmt, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.info(q, d)
+}
+
+// plainInfo is GetFlightInfo for SQL text outside Flight SQL.
+func (s *sqlService) plainInfo(ctx context.Context, text string, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	info, err := s.execute(ctx, text, d)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return info, nil
+}
+
+// statementSchema answers GetSchema for SQL text.
+func (s *sqlService) statementSchema(ctx context.Context, text string) (*flight.SchemaResult, error) {
+	stmt, err := s.compile(ctx, text)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return &flight.SchemaResult{Schema: flight.SerializeSchema(stmt.schema(), memory.DefaultAllocator)}, nil
+}
+
+// GetSchemaStatement answers the schema of a statement's result.
+func (s *sqlService) GetSchemaStatement(ctx context.Context, cmd flightsql.StatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+	return s.statementSchema(ctx, cmd.GetQuery())
+}
+
+// DoPutCommandStatementUpdate runs a statement for its effect.
+func (s *sqlService) DoPutCommandStatementUpdate(ctx context.Context, cmd flightsql.StatementUpdate) (int64, error) {
+	if len(cmd.GetTransactionId()) > 0 {
+		return 0, s.fail(ctx, errNoTransactions())
+	}
+	stmt, err := s.compile(ctx, cmd.GetQuery())
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	rows, err := s.runUpdate(ctx, stmt, nil)
+	if err != nil {
+		return 0, s.fail(ctx, err)
+	}
+	return rows, nil
+}
+
+// CancelFlightInfo cancels the query that a FlightInfo stands for.
+func (s *sqlService) CancelFlightInfo(_ context.Context, req *flight.CancelFlightInfoRequest) (flight.CancelFlightInfoResult, error) {
+	id := string(req.GetInfo().GetAppMetadata())
+	if s.gw.queries.cancel(id) {
+		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
+	}
+	for _, e := range req.GetInfo().GetEndpoint() {
+		query, err := flightsql.GetStatementQueryTicket(e.GetTicket())
+		if err != nil {
+			continue
+		}
+		if _, err := s.planned.take(string(query.GetStatementHandle())); err == nil {
+			return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
+		}
+	}
+	return flight.CancelFlightInfoResult{Status: flight.CancelStatusNotCancellable}, nil
+}
+
+// tableOfPath reads the table a descriptor path names.
+func tableOfPath(path []string) (schema, name string, err error) {
+	switch len(path) {
+	case 1:
+		return catalog.DefaultSchema, path[0], nil
+	case 2:
+		return path[0], path[1], nil
+	}
+	return "", "", sqlstate.New(sqlstate.ProtocolViolation, "a descriptor path must be [table] or [schema, table], not %q", path)
+}
+
+func quotedName(schema, name string) string {
+	return catalog.QuoteIdent(schema) + "." + catalog.QuoteIdent(name)
+}

@@ -1,0 +1,364 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/catalog"
+	"skein/columnar"
+	"skein/planner"
+	"skein/sql"
+	"skein/sqlstate"
+)
+
+// statement is one bound statement.
+type statement struct {
+	text    string
+	bound   *sql.BoundStatement
+	version uint64 // metadata it was bound against
+}
+
+// planSchema is the result of EXPLAIN.
+var planSchema = arrow.NewSchema([]arrow.Field{{Name: "plan", Type: arrow.BinaryTypes.String}}, nil)
+
+// isQuery reports whether the statement has a result set.
+func (st *statement) isQuery() bool {
+	switch st.bound.Statement.(type) {
+	case *sql.Query, *sql.Explain:
+		return true
+	}
+	return false
+}
+
+// schema is the public schema of the result, without fields for statements
+// that have none.
+func (st *statement) schema() *arrow.Schema {
+	switch b := st.bound.Statement.(type) {
+	case *sql.Query:
+		return b.Schema
+	case *sql.Explain:
+		return planSchema
+	}
+	return emptySchema
+}
+
+func (st *statement) params() []arrow.DataType { return st.bound.Params }
+
+// parameterSchema names the parameters by position.
+func (st *statement) parameterSchema() *arrow.Schema {
+	fields := make([]arrow.Field, len(st.bound.Params))
+	for i, dt := range st.bound.Params {
+		fields[i] = arrow.Field{Name: fmt.Sprintf("$%d", i+1), Type: dt, Nullable: true}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// compile parses and binds a request that must hold exactly one statement.
+func (s *sqlService) compile(ctx context.Context, text string) (*statement, error) {
+	statements, err := sql.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	switch len(statements) {
+	case 1:
+	case 0:
+		return nil, sqlstate.New(sqlstate.SyntaxError, "the request holds no SQL statement")
+	default:
+		return nil, sqlstate.New(sqlstate.SyntaxError, "the request holds %d statements, one is allowed", len(statements)).
+			WithHint("send them one by one")
+	}
+	version := s.gw.directory.Current().Version()
+	bound, err := sql.Bind(ctx, statements[0], bindCatalog{s}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &statement{text: text, bound: bound, version: version}, nil
+}
+
+// with gives the parameters values; a statement without parameters is itself.
+func (st *statement) with(args []*planner.Literal) (sql.Bound, error) {
+	if len(args) != len(st.bound.Params) {
+		return nil, sqlstate.New(sqlstate.UndefinedParameter, "the statement takes %d parameters, %d are bound", len(st.bound.Params), len(args))
+	}
+	if len(args) == 0 {
+		return st.bound.Statement, nil
+	}
+	bound, err := st.bound.Substitute(args)
+	if err != nil {
+		return nil, err
+	}
+	return bound.Statement, nil
+}
+
+// argSets is what the statement is run with: once with nothing if it takes no
+// parameters, else once for each set.
+func (st *statement) argSets(args [][]*planner.Literal) [][]*planner.Literal {
+	if len(st.bound.Params) == 0 || len(args) == 0 {
+		return [][]*planner.Literal{nil}
+	}
+	return args
+}
+
+// plan makes a query ready to run.
+func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.Literal) (*plannedQuery, error) {
+	q := &plannedQuery{id: newID(), text: st.text, schema: st.schema()}
+	for _, set := range st.argSets(args) {
+		bound, err := st.with(set)
+		if err != nil {
+			return nil, err
+		}
+		switch b := bound.(type) {
+		case *sql.Explain:
+			lines, err := s.explain(b)
+			if err != nil {
+				return nil, err
+			}
+			q.lines = append(q.lines, lines...)
+		case *sql.Query:
+			root, err := s.optimize(b.Node)
+			if err != nil {
+				return nil, err
+			}
+			q.roots = append(q.roots, root)
+		}
+	}
+	return q, ctx.Err()
+}
+
+func (s *sqlService) optimize(node planner.Node) (planner.Node, error) {
+	root, err := planner.Optimize(node, s.gw.directory.Current())
+	if err != nil {
+		return nil, fmt.Errorf("optimizing the plan: %w", err)
+	}
+	return root, nil
+}
+
+// explain draws the lite IR and the distributed plan of a statement.
+func (s *sqlService) explain(e *sql.Explain) ([]string, error) {
+	if e.Analyze {
+		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "EXPLAIN ANALYZE is not supported").
+			WithHint("use EXPLAIN")
+	}
+	var node planner.Node
+	switch b := e.Statement.(type) {
+	case *sql.Query:
+		node = b.Node
+	case *sql.Insert:
+		node = b.Source
+	default:
+		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "EXPLAIN of this kind of statement is not supported").
+			WithHint("EXPLAIN takes SELECT, VALUES and INSERT")
+	}
+	root, err := s.optimize(node)
+	if err != nil {
+		return nil, err
+	}
+	snap := s.gw.directory.Current()
+	plan, err := planner.Distribute(planner.Description{QueryID: "explain", Root: root, Options: s.gw.planner}, snap, snap)
+	if err != nil {
+		return nil, fmt.Errorf("distributing the plan: %w", err)
+	}
+	text := "lite IR\n" + indent(planner.ExplainLite(root)) + "\n" + planner.Explain(plan)
+	return strings.Split(strings.TrimRight(text, "\n"), "\n"), nil
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+}
+
+// runUpdate runs a statement without a result set and returns the rows it
+// changed. Sets of parameters of an INSERT are one transaction.
+func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*planner.Literal) (int64, error) {
+	var rows int64
+	id := newID()
+	err := s.statement(ctx, id, updateKind(st.bound.Statement), st.text, func(ctx context.Context) error {
+		switch b := st.bound.Statement.(type) {
+		case *sql.CreateTable:
+			return s.createTable(ctx, b)
+		case *sql.DropTable:
+			return s.dropTables(ctx, b)
+		case *sql.Insert:
+			var err error
+			rows, err = s.insert(ctx, id, b.Table, st, args)
+			return err
+		case *sql.Query, *sql.Explain:
+			return sqlstate.New(sqlstate.FeatureNotSupported, "a query was sent as an update").
+				WithHint("execute it as a query to get its rows")
+		}
+		return sqlstate.New(sqlstate.InternalError, "no way to run a %T", st.bound.Statement)
+	})
+	return rows, err
+}
+
+func updateKind(b sql.Bound) string {
+	switch b.(type) {
+	case *sql.Insert:
+		return "insert"
+	case *sql.CreateTable, *sql.DropTable:
+		return "ddl"
+	}
+	return "query"
+}
+
+// insert runs the sources of an INSERT and writes their rows in one
+// transaction.
+func (s *sqlService) insert(ctx context.Context, id string, table *catalog.Table, st *statement, args [][]*planner.Literal) (int64, error) {
+	var roots []planner.Node
+	for _, set := range st.argSets(args) {
+		bound, err := st.with(set)
+		if err != nil {
+			return 0, err
+		}
+		root, err := s.optimize(bound.(*sql.Insert).Source)
+		if err != nil {
+			return 0, err
+		}
+		roots = append(roots, root)
+	}
+	w, err := s.gw.newTableWriter(s.gw.directory.Current(), table)
+	if err != nil {
+		return 0, err
+	}
+	for i, root := range mergeValues(roots) {
+		err := s.gw.runQuery(ctx, fmt.Sprintf("%s-%d", id, i+1), root, func(b *columnar.Batch) error { return w.Write(ctx, b) })
+		if err != nil {
+			w.Abort()
+			return 0, err
+		}
+	}
+	rows, err := w.Commit(ctx)
+	if err == nil {
+		s.gw.metrics.rowsWrote.Add(float64(rows))
+		s.gw.directory.Kick()
+	}
+	return rows, err
+}
+
+// mergeValues turns many VALUES lists of the same shape, as repeated execution
+// with parameters makes them, into one.
+func mergeValues(roots []planner.Node) []planner.Node {
+	if len(roots) < 2 {
+		return roots
+	}
+	first, ok := roots[0].(*planner.Values)
+	if !ok {
+		return roots
+	}
+	all := &planner.Values{Fields: first.Fields}
+	for _, root := range roots {
+		v, ok := root.(*planner.Values)
+		if !ok {
+			return roots
+		}
+		all.Rows = append(all.Rows, v.Rows...)
+	}
+	return []planner.Node{all}
+}
+
+// createTable runs CREATE TABLE.
+func (s *sqlService) createTable(ctx context.Context, b *sql.CreateTable) error {
+	definition := *b.Table
+	tablets, err := tabletBounds(b)
+	if err != nil {
+		return err
+	}
+	definition.Tablets = tablets
+	definition.Replicas = b.Replicas
+	_, err = s.gw.createTable(ctx, &definition, false)
+	if b.IfNotExists && sqlstate.CodeOf(err) == sqlstate.DuplicateTable {
+		return nil
+	}
+	return err
+}
+
+// tabletBounds cuts a new table into tablets.
+func tabletBounds(b *sql.CreateTable) ([]catalog.Tablet, error) {
+	tablets := make([]catalog.Tablet, max(1, b.Tablets))
+	switch b.Table.Partitioning.Kind {
+	case catalog.Hash, catalog.Tenant:
+		ranges, err := catalog.BucketRanges(b.Buckets, len(tablets))
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range ranges {
+			tablets[i].BucketLow, tablets[i].BucketHigh = r.Low, r.High
+		}
+	case catalog.Range, catalog.TimeRange:
+		column := b.Table.Columns[b.Table.Partitioning.Columns[0]]
+		for i, split := range b.Splits {
+			key, err := catalog.AppendKeyValue(nil, column.Type, split.Value)
+			if err != nil {
+				return nil, err
+			}
+			tablets[i].KeyHigh, tablets[i+1].KeyLow = key, key
+		}
+	}
+	return tablets, nil
+}
+
+// dropTables runs DROP TABLE.
+func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
+	var ids []catalog.TableID
+	for _, name := range b.Names {
+		t, err := s.lookup(ctx, name.Schema, name.Name)
+		if err != nil {
+			if b.IfExists && sqlstate.CodeOf(err) == sqlstate.UndefinedTable {
+				continue
+			}
+			return err
+		}
+		ids = append(ids, t.ID)
+	}
+	for _, id := range ids {
+		if err := s.gw.dropTable(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindCatalog lets the binder see the directory's tables.
+type bindCatalog struct{ s *sqlService }
+
+func (c bindCatalog) Table(ctx context.Context, schema, name string) (*catalog.Table, error) {
+	return c.s.lookup(ctx, schema, name)
+}
+
+func (c bindCatalog) TableNames(_ context.Context, schema string) []string {
+	var names []string
+	for _, t := range c.s.gw.directory.Current().tables() {
+		if t.Schema == schema {
+			names = append(names, t.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lookup finds a visible table. One that is not there may have been made
+// through another gateway a moment ago, so the meta group is asked before the
+// answer is no.
+func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.Table, error) {
+	if t, ok := s.gw.directory.Current().meta.TableNamed(schema, name); ok {
+		return t, nil
+	}
+	snap, err := s.gw.directory.Fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := snap.meta.TableNamed(schema, name); ok {
+		return t, nil
+	}
+	return nil, sqlstate.New(sqlstate.UndefinedTable, "relation %q does not exist", displayName(schema, name))
+}
+
+func displayName(schema, name string) string {
+	if schema == catalog.DefaultSchema {
+		return name
+	}
+	return schema + "." + name
+}

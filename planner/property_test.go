@@ -1,0 +1,286 @@
+package planner
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"skein/catalog"
+)
+
+// randomWorld has tables whose tablets line up in some pairs and not in others,
+// small enough that every plan over them can be interpreted.
+func randomWorld(t *rapid.T, tb testing.TB) (*world, database) {
+	w := newWorld(tb,
+		tableSpec{name: "a", columns: []string{"a1 bigint", "a2 bigint?", "a3 bigint"}, key: []string{"a1"}, hash: []string{"a1"}, tablets: ids(11, 12, 13)},
+		tableSpec{name: "b", columns: []string{"b1 bigint", "b2 bigint?"}, hash: []string{"b1"}, tablets: ids(21, 22, 23)},
+		tableSpec{name: "c", columns: []string{"c1 bigint", "c2 bigint", "c3 bigint?"}, hash: []string{"c1", "c2"}, tablets: ids(31, 32)},
+		tableSpec{name: "d", columns: []string{"d1 bigint"}, tablets: ids(41)},
+	)
+	w.apart = map[[2]catalog.TabletID]bool{{13, 23}: rapid.Bool().Draw(t, "apart")}
+	db := make(database)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		table := w.tables[name]
+		for range rapid.IntRange(0, 7).Draw(t, name) {
+			var r row
+			for _, c := range table.Columns {
+				v := any(int64(rapid.IntRange(0, 4).Draw(t, c.Name)))
+				if c.Nullable && v == int64(0) {
+					v = nil
+				}
+				r = append(r, v)
+			}
+			db[name] = append(db[name], r)
+		}
+		s := TableStats{Rows: uint64(rapid.SampledFrom([]int{0, 1, 10, 1000, 100000}).Draw(t, "rows"))}
+		s.Bytes = s.Rows * uint64(rapid.IntRange(0, 200).Draw(t, "width"))
+		if rapid.Bool().Draw(t, "stats") {
+			for range table.Columns {
+				s.Columns = append(s.Columns, ColumnStats{Distinct: s.Rows/2 + 1, Min: int64(0), Max: int64(4), Width: 8})
+			}
+		}
+		w.stats[table.ID] = s
+	}
+	return w, db
+}
+
+// generator draws random trees. Leaves bounds the scans, and with them the
+// rows of cross joins.
+type generator struct {
+	t      *rapid.T
+	w      *world
+	leaves int
+}
+
+func (g *generator) pick(n int, what string) int { return rapid.IntRange(0, n-1).Draw(g.t, what) }
+
+func (g *generator) node(depth int) Node {
+	if depth == 0 {
+		return g.leaf()
+	}
+	switch g.pick(9, "node") {
+	case 0:
+		return g.leaf()
+	case 1, 2:
+		in := g.node(depth - 1)
+		return &Filter{Input: in, Predicate: g.condition(in, 2)}
+	case 3:
+		return g.project(g.node(depth - 1))
+	case 4:
+		return g.aggregate(g.node(depth - 1))
+	case 5:
+		return g.sorted(g.node(depth - 1))
+	}
+	if g.leaves < 2 {
+		return g.leaf()
+	}
+	return g.join(depth)
+}
+
+func (g *generator) leaf() Node {
+	g.leaves--
+	if g.pick(12, "leaf") == 0 {
+		fields := g.w.scan("d").Schema()
+		v := &Values{Fields: fields}
+		for range g.pick(3, "rows") {
+			v.Rows = append(v.Rows, []Expr{lit(g.pick(5, "value"))})
+		}
+		return v
+	}
+	n := g.w.scan([]string{"a", "b", "c", "d"}[g.pick(4, "table")])
+	if g.pick(3, "reorder") == 0 {
+		all := n.Projection
+		n.Projection = nil
+		for range 1 + g.pick(len(all), "columns") {
+			n.Projection = append(n.Projection, all[g.pick(len(all), "column")])
+		}
+	}
+	if g.pick(3, "filter") == 0 {
+		n.Filter = g.condition(n, 1)
+	}
+	return n
+}
+
+func (g *generator) join(depth int) Node {
+	left := g.node(depth - 1)
+	if g.leaves < 1 {
+		return left
+	}
+	j := &Join{Kind: InnerJoin, Left: left, Right: g.node(depth - 1)}
+	l, r := integerColumns(left), integerColumns(j.Right)
+	if len(l) > 0 && len(r) > 0 {
+		for range g.pick(3, "keys") {
+			j.On = append(j.On, JoinKey{Left: l[g.pick(len(l), "left key")], Right: r[g.pick(len(r), "right key")]})
+		}
+	}
+	if len(j.On) == 0 || g.pick(4, "residual") == 0 {
+		j.Kind = CrossJoin
+		if g.pick(3, "cross") > 0 {
+			j.Residual = g.condition(j, 2)
+			j.Kind = InnerJoin
+		} else {
+			j.On = nil
+		}
+	}
+	return j
+}
+
+func integerColumns(n Node) []int {
+	var out []int
+	for i, f := range outputFields(n) {
+		if f.Type.ID() == catalog.BigInt.ID() {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (g *generator) project(in Node) Node {
+	p := &Project{Input: in}
+	for i := range 1 + g.pick(3, "exprs") {
+		var e Expr = g.integer(in, 1)
+		if g.pick(6, "boolean") == 0 {
+			e = g.condition(in, 1)
+		}
+		p.Exprs = append(p.Exprs, e)
+		p.Names = append(p.Names, fmt.Sprintf("p%d", i))
+	}
+	return p
+}
+
+func (g *generator) aggregate(in Node) Node {
+	columns := integerColumns(in)
+	a := &Aggregate{Input: in, Calls: []AggCall{countStar()}}
+	if len(columns) == 0 {
+		return a
+	}
+	for range g.pick(3, "groups") {
+		a.GroupBy = append(a.GroupBy, columns[g.pick(len(columns), "group")])
+	}
+	for i, f := range []AggFunc{Count, Sum, Min, Max, Avg} {
+		if g.pick(2, "call") == 0 {
+			dt := catalog.BigInt
+			if f == Avg {
+				dt = catalog.Double
+			}
+			a.Calls = append(a.Calls, AggCall{Func: f, Arg: columns[g.pick(len(columns), "arg")], DataType: dt, Name: fmt.Sprintf("c%d", i)})
+		}
+	}
+	return a
+}
+
+// sorted orders by all columns, so that a limit always keeps the same rows.
+func (g *generator) sorted(in Node) Node {
+	s := &Sort{Input: in, Limit: int64(g.pick(6, "limit")) - 1}
+	for i := range outputFields(in) {
+		desc := g.pick(2, "desc") == 0
+		s.Keys = append(s.Keys, SortKey{Column: i, Descending: desc, NullsFirst: desc != (g.pick(4, "nulls") == 0)})
+	}
+	if g.pick(2, "outer limit") == 0 {
+		return s
+	}
+	var n Node = s
+	if g.pick(2, "between") == 0 && len(integerColumns(s)) > 0 {
+		n = g.project(s)
+	}
+	return &Limit{Input: n, Limit: int64(g.pick(6, "limit")) - 1, Offset: int64(g.pick(3, "offset"))}
+}
+
+func (g *generator) integer(in Node, depth int) Expr {
+	columns := integerColumns(in)
+	if len(columns) == 0 || g.pick(5, "integer") == 0 {
+		if g.pick(6, "null") == 0 {
+			return lit(nil)
+		}
+		return lit(g.pick(5, "constant"))
+	}
+	c := columnOf(outputFields(in), columns[g.pick(len(columns), "column")])
+	if depth == 0 || g.pick(4, "arithmetic") > 0 {
+		return c
+	}
+	return typed(catalog.BigInt, []string{"+", "-"}[g.pick(2, "sign")], c, g.integer(in, depth-1))
+}
+
+func (g *generator) condition(in Node, depth int) Expr {
+	kind := g.pick(10, "condition")
+	if depth == 0 && kind >= 6 {
+		kind = 0
+	}
+	switch kind {
+	case 3:
+		return call("is null", g.integer(in, 0))
+	case 4:
+		list := &InList{Arg: g.integer(in, 0), Negate: g.pick(3, "negate") == 0}
+		for range 1 + g.pick(3, "list") {
+			list.List = append(list.List, lit(g.pick(5, "element")))
+		}
+		return list
+	case 5:
+		return lit(g.pick(4, "true") > 0)
+	case 6, 7:
+		return call("and", g.condition(in, depth-1), g.condition(in, depth-1))
+	case 8:
+		common := g.condition(in, depth-1)
+		return call("or", call("and", common, g.condition(in, depth-1)), call("and", g.condition(in, depth-1), common))
+	case 9:
+		return call("not", g.condition(in, depth-1))
+	}
+	op := []string{"=", "=", "=", "<>", "<", "<=", ">", ">="}[g.pick(8, "op")]
+	return call(op, g.integer(in, 1), g.integer(in, 1))
+}
+
+func TestOptimizeAndDistributeKeepResults(t *testing.T) {
+	for i := range 20 { // rapid draws 100 trees each time
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) { checkTree(rt, t) })
+		})
+	}
+}
+
+// checkTree compares one random tree with its rewritten form and both with
+// their distributed plans.
+func checkTree(rt *rapid.T, t *testing.T) {
+	w, db := randomWorld(rt, t)
+	g := &generator{t: rt, w: w, leaves: 4}
+	root := g.node(4)
+	want := canonical(evalNode(root, db))
+
+	optimized, err := Optimize(root, w)
+	if err != nil {
+		rt.Fatalf("%v optimizing\n%s", err, ExplainLite(root))
+	}
+	if err := ValidateLite(optimized); err != nil {
+		rt.Fatalf("%v in\n%s", err, ExplainLite(optimized))
+	}
+	if b, a := fieldTypes(root.Schema()), fieldTypes(optimized.Schema()); a != b {
+		rt.Fatalf("schema %s became %s", b, a)
+	}
+	if got := canonical(evalNode(optimized, db)); got != want {
+		rt.Fatalf("before:\n%s%s\nafter:\n%s%s", ExplainLite(root), want, ExplainLite(optimized), got)
+	}
+	again, err := Optimize(optimized, w)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if got := canonical(evalNode(again, db)); got != want {
+		rt.Fatalf("second pass:\n%s%s\nafter:\n%s%s", ExplainLite(optimized), want, ExplainLite(again), got)
+	}
+
+	options := Options{BroadcastThreshold: uint64(rapid.SampledFrom([]int{0, 50, 5000, 1 << 30}).Draw(rt, "threshold"))}
+	for _, n := range []Node{root, optimized} {
+		plan, err := Distribute(Description{QueryID: "q", Root: n, Options: options}, w, w)
+		if err != nil {
+			rt.Fatalf("%v distributing\n%s", err, ExplainLite(n))
+		}
+		if err := ValidatePlan(plan); err != nil {
+			rt.Fatalf("%v in\n%s", err, Explain(plan))
+		}
+		if !plan.Schema.Equal(n.Schema()) {
+			rt.Fatalf("plan schema %v of\n%s", plan.Schema, ExplainLite(n))
+		}
+		if got := canonical(evalPlan(t, plan, db)); got != want {
+			rt.Fatalf("%s%s\nwant\n%s", Explain(plan), got, want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package bind
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+
+	"skein/catalog"
+	"skein/planner"
+	"skein/sql/parse"
+	"skein/sqlstate"
+)
+
+// maxTableRefs bounds how many FROM entries one statement may expand to:
+// WITH queries are inlined, so that their references can multiply.
+const maxTableRefs = 512
+
+// binder holds the state of binding one statement.
+type binder struct {
+	ctx    context.Context
+	stmt   *parse.Statement
+	tables Catalog
+
+	params []arrow.DataType // by ordinal-1; nil while not inferred
+	ctes   []*cte           // innermost last
+	refs   int
+	loc    map[planner.Expr]int32 // where expressions stand in the text
+	limits map[*planner.Limit]limitExprs
+}
+
+// Bind resolves a statement against the catalog. params gives the types of
+// parameters that the client declared: nil entries and missing ones are
+// inferred from where they stand, and are text where nothing tells.
+func Bind(ctx context.Context, stmt *parse.Statement, tables Catalog, params []arrow.DataType) (*Bound, error) {
+	if len(params) > parse.MaxParams {
+		return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "the statement declares %d parameters, the limit is %d", len(params), parse.MaxParams)
+	}
+	b := &binder{
+		ctx: ctx, stmt: stmt, tables: tables,
+		params: append([]arrow.DataType(nil), params...),
+		loc:    make(map[planner.Expr]int32),
+	}
+	bound, err := b.statement(stmt.Tree)
+	if err != nil {
+		return nil, err
+	}
+	for i, dt := range b.params {
+		if dt == nil {
+			b.params[i] = catalog.Text
+		}
+	}
+	return &Bound{Statement: bound, Params: b.params, limits: b.limits}, nil
+}
+
+func (b *binder) statement(n *pgquery.Node) (Statement, error) {
+	switch s := n.GetNode().(type) {
+	case *pgquery.Node_SelectStmt:
+		return b.query(s.SelectStmt)
+	case *pgquery.Node_InsertStmt:
+		return b.insert(s.InsertStmt)
+	case *pgquery.Node_CreateStmt:
+		return b.createTable(s.CreateStmt)
+	case *pgquery.Node_DropStmt:
+		return b.dropTable(s.DropStmt)
+	case *pgquery.Node_ExplainStmt:
+		return b.explain(s.ExplainStmt)
+	}
+	return nil, b.refuseNode(n, "the statement ")
+}
+
+func (b *binder) query(s *pgquery.SelectStmt) (*Query, error) {
+	out, err := b.selectStmt(s, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(out.fields) == 0 {
+		return nil, b.unsupported(-1, "a SELECT without output columns")
+	}
+	return &Query{Node: out.node, Schema: arrow.NewSchema(out.fields, nil)}, nil
+}
+
+func (b *binder) explain(s *pgquery.ExplainStmt) (*Explain, error) {
+	if err := b.onlyFields(s, "query", "options"); err != nil {
+		return nil, err
+	}
+	e := &Explain{}
+	for _, o := range s.Options {
+		def := o.GetDefElem()
+		set := map[string]*bool{"analyze": &e.Analyze, "verbose": &e.Verbose}[def.Defname]
+		if set == nil {
+			return nil, b.unsupported(def.Location, "EXPLAIN option %s", def.Defname)
+		}
+		on, err := b.boolOption(def)
+		if err != nil {
+			return nil, err
+		}
+		*set = on
+	}
+	inner, err := b.statement(s.Query)
+	if err != nil {
+		return nil, err
+	}
+	switch inner.(type) {
+	case *Query, *Insert:
+		e.Statement = inner
+		return e, nil
+	}
+	return nil, b.unsupported(-1, "EXPLAIN of this statement")
+}
+
+func (b *binder) dropTable(s *pgquery.DropStmt) (*DropTable, error) {
+	// CASCADE and RESTRICT are the same: nothing depends on a table.
+	if err := b.onlyFields(s, "objects", "remove_type", "behavior", "missing_ok"); err != nil {
+		return nil, err
+	}
+	if s.RemoveType != pgquery.ObjectType_OBJECT_TABLE {
+		return nil, b.unsupported(-1, "DROP %s", objectName(s.RemoveType))
+	}
+	d := &DropTable{IfExists: s.MissingOk}
+	for _, o := range s.Objects {
+		parts := stringsOf(o.GetList().GetItems())
+		switch len(parts) {
+		case 1:
+			d.Names = append(d.Names, TableName{catalog.DefaultSchema, parts[0]})
+		case 2:
+			d.Names = append(d.Names, TableName{parts[0], parts[1]})
+		default:
+			return nil, b.unsupported(-1, "a table name of %d parts", len(parts))
+		}
+	}
+	return d, nil
+}
+
+// errorAt is an error at a location of the syntax tree.
+func (b *binder) errorAt(code sqlstate.Code, location int32, format string, args ...any) *sqlstate.Error {
+	return sqlstate.New(code, format, args...).At(b.stmt.Position(location))
+}
+
+// unsupported refuses a construct of the grammar that the language lacks.
+func (b *binder) unsupported(location int32, format string, args ...any) *sqlstate.Error {
+	return b.errorAt(sqlstate.FeatureNotSupported, location, "%s is not supported", fmt.Sprintf(format, args...))
+}
+
+// at records where an expression stands and returns it.
+func (b *binder) at(e planner.Expr, location int32) planner.Expr {
+	if _, known := b.loc[e]; !known {
+		b.loc[e] = location
+	}
+	return e
+}
+
+// where is the recorded location of an expression, -1 if unknown.
+func (b *binder) where(e planner.Expr) int32 {
+	if location, ok := b.loc[e]; ok {
+		return location
+	}
+	return -1
+}
+
+// place adds the location to an error raised below the binder, which knows no
+// positions.
+func (b *binder) place(err error, location int32) error {
+	if e, ok := err.(*sqlstate.Error); ok && e.Position == 0 {
+		return e.At(b.stmt.Position(location))
+	}
+	return err
+}
+
+// stringsOf are the values of a list of String nodes.
+func stringsOf(nodes []*pgquery.Node) []string {
+	out := make([]string, len(nodes))
+	for i, n := range nodes {
+		out[i] = n.GetString_().GetSval()
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package bind
+
+import (
+	"slices"
+	"strings"
+
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+
+	"skein/catalog"
+	"skein/exec"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// foreignFunctions are PostgreSQL functions that need what the language does
+// not have; saying so helps more than "does not exist".
+var foreignFunctions = []string{
+	"array_agg", "string_agg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "bool_and",
+	"bool_or", "every", "bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_cont",
+	"percentile_disc", "mode", "any_value", "row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value",
+	"ntile", "now", "random", "gen_random_uuid", "nextval", "currval", "generate_series", "unnest", "timezone",
+	"clock_timestamp", "statement_timestamp", "transaction_timestamp", "overlay", "normalize", "xmlexists",
+}
+
+// funcCall binds a call of an aggregate or of a function of the registry.
+func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
+	name, err := b.functionName(f)
+	if err != nil {
+		return nil, err
+	}
+	if f.Over != nil {
+		return nil, b.unsupported(f.Location, "a window function (OVER)")
+	}
+	if fn, ok := aggregateFunc(name); ok {
+		return b.aggregate(fn, f, c)
+	}
+	if slices.Contains(foreignFunctions, name) {
+		return nil, b.unsupported(f.Location, "function %s", name)
+	}
+	if f.AggStar {
+		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "function %s(*) does not exist", name)
+	}
+	if err := b.onlyFields(f, "funcname", "args"); err != nil {
+		return nil, err
+	}
+	args, err := b.exprs(f.Args, c)
+	if err != nil {
+		return nil, err
+	}
+	if name == "extract" && len(args) > 0 {
+		if name, err = b.extractFunction(args[0]); err != nil {
+			return nil, err
+		}
+	}
+	if name == "concat" {
+		if args, err = b.texts(args); err != nil {
+			return nil, err
+		}
+	}
+	return b.call(name, args, f.Location)
+}
+
+// functionName is the plain name of a function; the grammar's own calls are
+// qualified with pg_catalog.
+func (b *binder) functionName(f *pgquery.FuncCall) (string, error) {
+	parts := stringsOf(f.Funcname)
+	if len(parts) == 2 && parts[0] == "pg_catalog" {
+		parts = parts[1:]
+	}
+	if len(parts) != 1 {
+		return "", b.errorAt(sqlstate.UndefinedFunction, f.Location, "function %s does not exist", strings.Join(parts, "."))
+	}
+	if parts[0] == "position" {
+		// POSITION(a IN b) arrives with its arguments in strpos order.
+		return "strpos", nil
+	}
+	return parts[0], nil
+}
+
+// extractFunction picks the function for EXTRACT(field FROM ...): the fields
+// with a fraction have a result type of their own.
+func (b *binder) extractFunction(field planner.Expr) (string, error) {
+	text := ""
+	switch f := field.(type) {
+	case *untyped:
+		text = f.text
+	case *planner.Literal:
+		text, _ = f.Value.(string)
+	}
+	name, err := exec.ExtractFunction(text)
+	return name, b.place(err, b.where(field))
+}
+
+// texts converts arguments that take any type to text.
+func (b *binder) texts(args []planner.Expr) ([]planner.Expr, error) {
+	for i, a := range args {
+		var err error
+		if args[i], err = b.convert(a, catalog.Text); err != nil {
+			return nil, err
+		}
+	}
+	return args, nil
+}

@@ -1,0 +1,245 @@
+package bind
+
+import (
+	"github.com/apache/arrow-go/v18/arrow"
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+
+	"skein/catalog"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// source is a bound part of FROM: a node, its names and how many columns it has.
+type source struct {
+	node  planner.Node
+	scope *scope
+	width int
+}
+
+// cte is one query of a WITH clause. It is bound anew wherever it is named,
+// seeing the WITH queries before it.
+type cte struct {
+	name    string
+	query   *pgquery.SelectStmt
+	columns []string // renames
+	outer   []*cte
+}
+
+// from binds a FROM list; entries after the first join by cross joins. Without
+// FROM there is one row, which has a column since a batch needs one, but no
+// name for it.
+func (b *binder) from(items []*pgquery.Node) (*source, error) {
+	if len(items) == 0 {
+		return oneRow(), nil
+	}
+	left, err := b.fromItem(items[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items[1:] {
+		right, err := b.fromItem(item)
+		if err != nil {
+			return nil, err
+		}
+		if left, err = b.cross(left, right); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func oneRow() *source {
+	fields := arrow.NewSchema([]arrow.Field{{Name: "", Type: catalog.Boolean}}, nil)
+	row := []planner.Expr{planner.BoolLiteral(true)}
+	return &source{node: &planner.Values{Fields: fields, Rows: [][]planner.Expr{row}}, scope: &scope{}, width: 1}
+}
+
+func (b *binder) fromItem(n *pgquery.Node) (*source, error) {
+	if b.refs++; b.refs > maxTableRefs {
+		return nil, b.errorAt(sqlstate.ProgramLimitExceeded, locationOf(n),
+			"the statement refers to tables more than %d times, counting inside its WITH queries", maxTableRefs)
+	}
+	switch item := n.GetNode().(type) {
+	case *pgquery.Node_RangeVar:
+		return b.rangeVar(item.RangeVar)
+	case *pgquery.Node_RangeSubselect:
+		return b.derived(item.RangeSubselect)
+	case *pgquery.Node_JoinExpr:
+		return b.join(item.JoinExpr)
+	}
+	return nil, b.refuseNode(n, "")
+}
+
+func (b *binder) rangeVar(r *pgquery.RangeVar) (*source, error) {
+	if err := b.plainTable(r, "alias"); err != nil {
+		return nil, err
+	}
+	if r.Schemaname == "" {
+		for i := len(b.ctes) - 1; i >= 0; i-- {
+			if b.ctes[i].name == r.Relname {
+				return b.cteReference(b.ctes[i], r)
+			}
+		}
+	}
+	t, err := b.table(r)
+	if err != nil {
+		return nil, err
+	}
+	rel := &relation{alias: t.Name, schema: t.Schema, location: r.Location}
+	projection := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		projection[i] = i
+		rel.columns = append(rel.columns, scopeColumn{c.Name, i, c.Type, c.Nullable})
+	}
+	if err := b.applyAlias(rel, r.Alias); err != nil {
+		return nil, err
+	}
+	scan := &planner.Scan{Table: t, Alias: rel.alias, Projection: projection}
+	return &source{scan, &scope{[]*relation{rel}, rel.columns}, len(projection)}, nil
+}
+
+// plainTable refuses what a table reference may say besides a name.
+func (b *binder) plainTable(r *pgquery.RangeVar, handled ...string) error {
+	if !r.Inh {
+		return b.unsupported(r.Location, "ONLY")
+	}
+	switch r.Relpersistence {
+	case "t":
+		return b.unsupported(r.Location, "a temporary table")
+	case "u":
+		return b.unsupported(r.Location, "an unlogged table")
+	}
+	return b.onlyFields(r, append(handled, "schemaname", "relname", "inh", "relpersistence")...)
+}
+
+// table looks a table up.
+func (b *binder) table(r *pgquery.RangeVar) (*catalog.Table, error) {
+	schema := r.Schemaname
+	if schema == "" {
+		schema = catalog.DefaultSchema
+	}
+	t, err := b.tables.Table(b.ctx, schema, r.Relname)
+	if err == nil && t != nil {
+		return t, nil
+	}
+	if err != nil && sqlstate.CodeOf(err) != sqlstate.UndefinedTable {
+		return nil, err
+	}
+	shown := r.Relname
+	if r.Schemaname != "" {
+		shown = r.Schemaname + "." + r.Relname
+	}
+	missing := b.errorAt(sqlstate.UndefinedTable, r.Location, "table %q does not exist", shown)
+	if near := nearest(r.Relname, b.tables.TableNames(b.ctx, schema)); near != "" {
+		missing = missing.WithHint("Perhaps you meant %q.", near)
+	}
+	return nil, missing
+}
+
+// applyAlias renames a relation and, with a column list, its columns.
+func (b *binder) applyAlias(rel *relation, alias *pgquery.Alias) error {
+	if alias == nil {
+		return nil
+	}
+	rel.alias, rel.schema = alias.Aliasname, ""
+	return b.renameColumns(rel, stringsOf(alias.Colnames))
+}
+
+func (b *binder) renameColumns(rel *relation, names []string) error {
+	if len(names) > len(rel.columns) {
+		return b.errorAt(sqlstate.InvalidColumnReference, rel.location,
+			"%q has %d columns, but %d names are given", rel.alias, len(rel.columns), len(names))
+	}
+	for i, name := range names {
+		rel.columns[i].name = name
+	}
+	return nil
+}
+
+// derived binds (SELECT ...) AS alias. It cannot see its siblings.
+func (b *binder) derived(r *pgquery.RangeSubselect) (*source, error) {
+	if err := b.onlyFields(r, "subquery", "alias"); err != nil {
+		return nil, err
+	}
+	sel := r.Subquery.GetSelectStmt()
+	if sel == nil {
+		return nil, b.refuseNode(r.Subquery, "")
+	}
+	out, err := b.selectStmt(sel, nil)
+	if err != nil {
+		return nil, err
+	}
+	rel := &relation{location: -1}
+	return b.subquery(out, rel, r.Alias)
+}
+
+// subquery makes a bound query a FROM entry.
+func (b *binder) subquery(out *output, rel *relation, alias *pgquery.Alias) (*source, error) {
+	for i, f := range out.fields {
+		rel.columns = append(rel.columns, scopeColumn{f.Name, i, f.Type, f.Nullable})
+	}
+	if err := b.applyAlias(rel, alias); err != nil {
+		return nil, err
+	}
+	s := &scope{columns: rel.columns, relations: []*relation{rel}}
+	return &source{out.node, s, len(out.fields)}, nil
+}
+
+func (b *binder) cteReference(c *cte, r *pgquery.RangeVar) (*source, error) {
+	visible := b.ctes
+	b.ctes = c.outer
+	out, err := b.selectStmt(c.query, nil)
+	b.ctes = visible
+	if err != nil {
+		return nil, err
+	}
+	rel := &relation{alias: c.name, location: r.Location}
+	for _, f := range out.fields {
+		rel.columns = append(rel.columns, scopeColumn{name: f.Name})
+	}
+	if err := b.renameColumns(rel, c.columns); err != nil {
+		return nil, err
+	}
+	for i := range rel.columns {
+		out.fields[i].Name = rel.columns[i].name
+	}
+	rel.columns = nil
+	return b.subquery(out, rel, r.Alias)
+}
+
+// with makes the queries of a WITH clause visible until the returned function
+// is called. Each is bound once here, so that an unused one is checked too.
+func (b *binder) with(w *pgquery.WithClause) (restore func(), err error) {
+	outer := b.ctes
+	restore = func() { b.ctes = outer }
+	if w == nil {
+		return restore, nil
+	}
+	if err := b.onlyFields(w, "ctes"); err != nil {
+		return restore, err
+	}
+	names := make(map[string]bool, len(w.Ctes))
+	for _, n := range w.Ctes {
+		c := n.GetCommonTableExpr()
+		if err := b.onlyFields(c, "ctename", "aliascolnames", "ctequery", "ctematerialized"); err != nil {
+			return restore, err
+		}
+		if c.Ctematerialized == pgquery.CTEMaterialize_CTEMaterializeAlways {
+			return restore, b.unsupported(c.Location, "AS MATERIALIZED")
+		}
+		if names[c.Ctename] {
+			return restore, b.errorAt(sqlstate.DuplicateAlias, c.Location, "the WITH query name %q is used more than once", c.Ctename)
+		}
+		names[c.Ctename] = true
+		sel := c.Ctequery.GetSelectStmt()
+		if sel == nil {
+			return restore, b.refuseNode(c.Ctequery, "WITH over ")
+		}
+		entry := &cte{c.Ctename, sel, stringsOf(c.Aliascolnames), b.ctes}
+		if _, err := b.cteReference(entry, &pgquery.RangeVar{Location: c.Location}); err != nil {
+			return restore, err
+		}
+		b.ctes = append(b.ctes[:len(b.ctes):len(b.ctes)], entry)
+	}
+	return restore, nil
+}

@@ -1,0 +1,57 @@
+package bind
+
+import (
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+)
+
+// noName is what PostgreSQL calls an output column it has no name for.
+const noName = "?column?"
+
+// outputName is the name of an output column without an alias, chosen as
+// PostgreSQL does.
+func outputName(n *pgquery.Node) string {
+	if name, _ := figureName(n); name != "" {
+		return name
+	}
+	return noName
+}
+
+// figureName returns a name and how good it is: 2 for a column's or function's,
+// 1 for a type's or CASE, which an enclosing node may better.
+func figureName(n *pgquery.Node) (string, int) {
+	switch e := n.GetNode().(type) {
+	case *pgquery.Node_ColumnRef:
+		if last := e.ColumnRef.Fields[len(e.ColumnRef.Fields)-1].GetString_(); last != nil {
+			return last.Sval, 2
+		}
+	case *pgquery.Node_FuncCall:
+		if last := e.FuncCall.Funcname[len(e.FuncCall.Funcname)-1].GetString_(); last != nil {
+			return last.Sval, 2
+		}
+	case *pgquery.Node_AExpr:
+		if e.AExpr.Kind == pgquery.A_Expr_Kind_AEXPR_NULLIF {
+			return "nullif", 2
+		}
+	case *pgquery.Node_TypeCast:
+		if name, strength := figureName(e.TypeCast.Arg); strength > 1 {
+			return name, strength
+		}
+		names := e.TypeCast.TypeName.GetNames()
+		if len(names) > 0 {
+			return names[len(names)-1].GetString_().GetSval(), 1
+		}
+	case *pgquery.Node_CaseExpr:
+		if name, strength := figureName(e.CaseExpr.Defresult); strength > 1 {
+			return name, strength
+		}
+		return "case", 1
+	case *pgquery.Node_CoalesceExpr:
+		return "coalesce", 2
+	case *pgquery.Node_MinMaxExpr:
+		if e.MinMaxExpr.Op == pgquery.MinMaxOp_IS_GREATEST {
+			return "greatest", 2
+		}
+		return "least", 2
+	}
+	return "", 0
+}

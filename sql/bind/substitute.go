@@ -1,0 +1,201 @@
+package bind
+
+import (
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/catalog"
+	"skein/exec"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// Substitute returns the statement with the parameters replaced by values, one
+// per entry of Params; a value of another type is cast as an explicit CAST
+// would. The receiver is unchanged and can be executed again. What it
+// returns has no parameters.
+func (s *Bound) Substitute(values []*planner.Literal) (*Bound, error) {
+	if len(values) != len(s.Params) {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation,
+			"the statement has %d parameters, but %d values are given", len(s.Params), len(values))
+	}
+	if len(s.Params) == 0 {
+		return s, nil
+	}
+	sub := &substitution{values: make([]*planner.Literal, len(values)), limits: s.limits}
+	for i, v := range values {
+		var err error
+		if sub.values[i], err = parameterValue(v, s.Params[i]); err != nil {
+			return nil, err
+		}
+	}
+	statement, err := sub.statement(s.Statement)
+	if err != nil {
+		return nil, err
+	}
+	return &Bound{Statement: statement}, nil
+}
+
+// parameterValue is a value as a literal of the parameter's type. A nil one and
+// one without a value are NULL.
+func parameterValue(v *planner.Literal, dt arrow.DataType) (*planner.Literal, error) {
+	if v == nil || v.Value == nil {
+		return &planner.Literal{DataType: dt}, nil
+	}
+	if same, ok := exactly(v, dt); ok {
+		return same, nil
+	}
+	if !exec.CanCast(v.DataType, dt, true) {
+		return nil, sqlstate.New(sqlstate.DatatypeMismatch, "a parameter of type %s cannot take a value of type %s",
+			catalog.TypeName(dt), catalog.TypeName(v.DataType))
+	}
+	return evaluate(&planner.Cast{Arg: v, DataType: dt})
+}
+
+type substitution struct {
+	values []*planner.Literal
+	limits map[*planner.Limit]limitExprs
+}
+
+func (s *substitution) statement(stmt Statement) (Statement, error) {
+	switch stmt := stmt.(type) {
+	case *Query:
+		node, err := s.node(stmt.Node)
+		if err != nil {
+			return nil, err
+		}
+		return &Query{Node: node, Schema: stmt.Schema}, nil
+	case *Insert:
+		node, err := s.node(stmt.Source)
+		if err != nil {
+			return nil, err
+		}
+		return &Insert{Table: stmt.Table, Columns: stmt.Columns, Source: node}, nil
+	case *Explain:
+		inner, err := s.statement(stmt.Statement)
+		if err != nil {
+			return nil, err
+		}
+		return &Explain{Statement: inner, Analyze: stmt.Analyze, Verbose: stmt.Verbose}, nil
+	}
+	return stmt, nil
+}
+
+// node rebuilds a plan with the parameters replaced.
+func (s *substitution) node(n planner.Node) (planner.Node, error) {
+	inputs := n.Inputs()
+	built := make([]planner.Node, len(inputs))
+	for i, in := range inputs {
+		var err error
+		if built[i], err = s.node(in); err != nil {
+			return nil, err
+		}
+	}
+	switch n := n.(type) {
+	case *planner.Scan:
+		return n, nil
+	case *planner.Filter:
+		predicate, err := s.expr(n.Predicate)
+		return &planner.Filter{Input: built[0], Predicate: predicate}, err
+	case *planner.Project:
+		exprs, err := s.exprs(n.Exprs)
+		return &planner.Project{Input: built[0], Exprs: exprs, Names: n.Names}, err
+	case *planner.Aggregate:
+		return &planner.Aggregate{Input: built[0], GroupBy: n.GroupBy, Calls: n.Calls}, nil
+	case *planner.Join:
+		return s.join(n, built[0], built[1])
+	case *planner.Sort:
+		return &planner.Sort{Input: built[0], Keys: n.Keys, Limit: n.Limit}, nil
+	case *planner.Limit:
+		return s.limit(n, built[0])
+	case *planner.Values:
+		return s.rows(n)
+	}
+	return nil, sqlstate.New(sqlstate.InternalError, "cannot give parameters to a %T", n)
+}
+
+func (s *substitution) join(n *planner.Join, left, right planner.Node) (planner.Node, error) {
+	out := &planner.Join{Kind: n.Kind, Left: left, Right: right, On: n.On}
+	if n.Residual == nil {
+		return out, nil
+	}
+	var err error
+	out.Residual, err = s.expr(n.Residual)
+	return out, err
+}
+
+func (s *substitution) limit(n *planner.Limit, input planner.Node) (planner.Node, error) {
+	out := &planner.Limit{Input: input, Limit: n.Limit, Offset: n.Offset}
+	open := s.limits[n]
+	var err error
+	if open.limit != nil {
+		if out.Limit, err = s.count(open.limit, "LIMIT", -1); err != nil {
+			return nil, err
+		}
+	}
+	if open.offset != nil {
+		if out.Offset, err = s.count(open.offset, "OFFSET", 0); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *substitution) count(e planner.Expr, what string, absent int64) (int64, error) {
+	e, err := s.expr(e)
+	if err != nil {
+		return 0, err
+	}
+	l, err := evaluate(e)
+	if err != nil {
+		return 0, err
+	}
+	return countValue(l, what, absent)
+}
+
+func (s *substitution) rows(n *planner.Values) (planner.Node, error) {
+	rows := make([][]planner.Expr, len(n.Rows))
+	for i, row := range n.Rows {
+		var err error
+		if rows[i], err = s.exprs(row); err != nil {
+			return nil, err
+		}
+	}
+	return &planner.Values{Fields: n.Fields, Rows: rows}, nil
+}
+
+func (s *substitution) exprs(exprs []planner.Expr) ([]planner.Expr, error) {
+	out := make([]planner.Expr, len(exprs))
+	for i, e := range exprs {
+		var err error
+		if out[i], err = s.expr(e); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// expr replaces parameters and folds what has become constant.
+func (s *substitution) expr(e planner.Expr) (planner.Expr, error) {
+	if !hasParam(e) {
+		return e, nil
+	}
+	replaced, err := s.replace(e)
+	if err != nil {
+		return nil, err
+	}
+	return exec.Fold(replaced)
+}
+
+func (s *substitution) replace(e planner.Expr) (planner.Expr, error) {
+	if p, ok := e.(*planner.Param); ok {
+		if p.Ordinal > len(s.values) {
+			return nil, sqlstate.New(sqlstate.UndefinedParameter, "there is no parameter $%d", p.Ordinal)
+		}
+		l := s.values[p.Ordinal-1]
+		if !arrow.TypeEqual(l.DataType, p.DataType) {
+			return parameterValue(l, p.DataType)
+		}
+		return l, nil
+	}
+	return rebuild(e, s.replace)
+}

@@ -1,0 +1,58 @@
+package sql
+
+import (
+	"context"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/catalog"
+	"skein/planner"
+	"skein/sql/bind"
+	"skein/sql/parse"
+)
+
+// The vocabulary of bound statements; see package bind.
+type (
+	// Statement is one parsed statement, immutable and shareable.
+	Statement = parse.Statement
+	// Catalog answers what binding asks about tables.
+	Catalog = bind.Catalog
+	// BoundStatement is a bound statement with the types of its parameters.
+	BoundStatement = bind.Bound
+	// Bound is one of *Query, *Insert, *CreateTable, *DropTable, *Explain.
+	Bound = bind.Statement
+	// Query is a bound SELECT or VALUES.
+	Query = bind.Query
+	// Insert is a bound INSERT.
+	Insert = bind.Insert
+	// CreateTable is a bound CREATE TABLE.
+	CreateTable = bind.CreateTable
+	// DropTable is a bound DROP TABLE.
+	DropTable = bind.DropTable
+	// Explain is a bound EXPLAIN.
+	Explain = bind.Explain
+	// TableName is a resolved table name.
+	TableName = bind.TableName
+)
+
+// Parse cuts text into statements; a text of white space and comments has
+// none. `?` placeholders count as $1, $2, ... from left to right. Errors are
+// *sqlstate.Error with the position of the offending token.
+func Parse(text string) ([]*Statement, error) { return parse.Parse(text) }
+
+// Bind resolves a statement against the catalog. params gives the types of
+// parameters the client knows, nil entries and missing ones are inferred;
+// BoundStatement.Params holds them all. Errors are *sqlstate.Error with
+// position and hint, or what the catalog returned.
+func Bind(ctx context.Context, stmt *Statement, tables Catalog, params []arrow.DataType) (*BoundStatement, error) {
+	return bind.Bind(ctx, stmt, tables, params)
+}
+
+// Default is the constant that a column takes when a write leaves it out.
+func Default(ctx context.Context, c *catalog.Column) (planner.Expr, error) {
+	return bind.Default(ctx, c)
+}
+
+// FormatCreateTable writes the canonical CREATE TABLE statement of a table,
+// with every default visible. Binding it yields the same table again.
+func FormatCreateTable(t *catalog.Table) string { return bind.FormatCreateTable(t) }

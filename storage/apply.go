@@ -1,0 +1,411 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"skein/sqlstate"
+)
+
+// A Badger transaction is cut between two commands when it has grown to these.
+const (
+	applyBytes = 1 << 20
+	applyOps   = 4096
+)
+
+// applier applies commands inside one Badger transaction. Memory is changed as
+// it goes and readers see nothing of that before the transaction is committed;
+// if that fails the tablet is done for.
+type applier struct {
+	t     *Tablet
+	st    *tabletState
+	index uint64
+	txn   *badger.Txn
+	bytes int
+	ops   int
+	dead  []deadSegment
+	// grown says that segments were committed, so compaction may have work.
+	grown bool
+}
+
+// Apply applies the commands of the log entries up to index, in order, and
+// returns one result per command. The effect and the index become visible and
+// reach Badger together. An error is not a command's: the replica must stop.
+func (t *Tablet) Apply(index uint64, commands ...Command) ([]Result, error) {
+	t.applyMu.Lock()
+	defer t.applyMu.Unlock()
+	if err := t.failure(); err != nil {
+		return nil, err
+	}
+	if err := t.store.CheckSpace(); err != nil {
+		return nil, err // nothing was changed: the tablet itself is fine
+	}
+	a := &applier{t: t, st: t.state, index: index, txn: t.store.db.NewTransaction(true)}
+	defer func() { a.txn.Discard() }()
+	results := make([]Result, len(commands))
+	for i, c := range commands {
+		if a.bytes > applyBytes || a.ops > applyOps {
+			// The index stays behind: after a crash here the log repeats all
+			// commands, and those already applied answer as before.
+			if err := a.flush(t.state.counters.applied); err != nil {
+				return nil, t.fail(err)
+			}
+		}
+		res, err := a.apply(c)
+		if err != nil {
+			return nil, t.fail(fmt.Errorf("applying a command to tablet %d at index %d: %w", t.id, index, err))
+		}
+		results[i] = res
+	}
+	if err := a.flush(max(index, t.state.counters.applied)); err != nil {
+		return nil, t.fail(err)
+	}
+	t.publish()
+	t.bury(deadData{space: a.st.space, instance: a.st.instance, segments: a.dead})
+	if a.grown || len(a.dead) > 0 {
+		t.store.kick(t.id)
+	}
+	return results, nil
+}
+
+// flush commits what was written so far and starts another transaction.
+func (a *applier) flush(applied uint64) error {
+	a.st.counters.applied = applied
+	if err := a.set([]byte{keyApplied}, a.st.counters.encode()); err != nil {
+		return err
+	}
+	if err := a.txn.Commit(); err != nil {
+		return ioError(err, "writing tablet %d", a.t.id)
+	}
+	a.txn = a.t.store.db.NewTransaction(true)
+	a.bytes, a.ops = 0, 0
+	return nil
+}
+
+func (a *applier) set(key, value []byte) error {
+	a.ops++
+	a.bytes += len(key)
+	if len(value) < valueThreshold {
+		a.bytes += len(value)
+	}
+	return ioError(a.txn.Set(a.st.space.key(key), value), "writing tablet %d", a.t.id)
+}
+
+func (a *applier) delete(key []byte) error {
+	a.ops++
+	a.bytes += len(key)
+	return ioError(a.txn.Delete(a.st.space.key(key)), "writing tablet %d", a.t.id)
+}
+
+// read is a keyReader that sees what the transaction wrote.
+func (a *applier) read(key []byte, read func([]byte) error) error {
+	var empty bool
+	err := viewItem(a.txn, key, &empty, read)
+	if err == nil && empty {
+		return a.t.store.view(key, read)
+	}
+	return err
+}
+
+func (a *applier) apply(c Command) (Result, error) {
+	if res, ok := a.st.finished[c.txn()]; ok {
+		return repeated(c, res), nil
+	}
+	switch c := c.(type) {
+	case Stage:
+		return a.stage(c)
+	case Prepare:
+		return a.prepare(c)
+	case Commit:
+		return a.commit(c)
+	case Abort:
+		res, err := a.finish(c.Txn, abortedResult(c.Txn))
+		return repeated(c, res), err
+	case Resolve:
+		return a.resolve(c)
+	}
+	return Result{}, fmt.Errorf("unknown command %T", c)
+}
+
+func abortedResult(txn string) Result {
+	return Result{Outcome: Aborted, Err: sqlstate.New(sqlstate.SerializationFailure,
+		"transaction %s was aborted", txn).WithHint("run the transaction again")}
+}
+
+// repeated is the answer to a command of a finished transaction. Whoever wants
+// a transaction aborted is told why only if it is not.
+func repeated(c Command, res Result) Result {
+	_, aborts := c.(Abort)
+	_, asks := c.(Resolve)
+	switch {
+	case res.Outcome == Aborted && (aborts || asks):
+		res.Err = nil
+	case res.Outcome == Committed && aborts:
+		res.Err = sqlstate.New(sqlstate.UnknownTxnOutcome, "transaction %s is committed and cannot be aborted", c.txn())
+	}
+	return res
+}
+
+// refuse answers a step that makes no sense, leaving the transaction alone.
+func refuse(o Outcome, format string, args ...any) Result {
+	return Result{Outcome: o, Err: sqlstate.New(sqlstate.ProtocolViolation, format, args...)}
+}
+
+// abort finishes a transaction because of an error.
+func (a *applier) abort(txn string, why *sqlstate.Error) (Result, error) {
+	return a.finish(txn, Result{Outcome: Aborted, Err: why})
+}
+
+func (a *applier) stage(c Stage) (Result, error) {
+	tx := a.st.txns[c.Txn]
+	if tx != nil && tx.prepared {
+		if s := tx.segments[c.Seq]; s != nil && c.Part < s.parts && s.has(c.Part) {
+			return Result{Outcome: Prepared}, nil
+		}
+		return refuse(Prepared, "transaction %s is prepared: it cannot stage segment %d", c.Txn, c.Seq), nil
+	}
+	if err := checkStage(c, tx); err != nil {
+		return a.abort(c.Txn, err)
+	}
+	tx = a.st.transaction(c.Txn)
+	s := tx.segments[c.Seq]
+	if s == nil {
+		s = a.newStaged(tx, c.Seq, c.Parts)
+	}
+	if s.has(c.Part) {
+		return Result{Outcome: Staged}, nil
+	}
+	if why, err := a.addPart(s, c.Part, c.Data); why != nil || err != nil {
+		if why != nil {
+			return a.abort(c.Txn, why)
+		}
+		return Result{}, err
+	}
+	s.saved = true
+	return Result{Outcome: Staged}, a.set(stagedKey(c.Txn, c.Seq), s.encode())
+}
+
+func checkStage(c Stage, tx *transaction) *sqlstate.Error {
+	switch {
+	case c.Parts == 0 || c.Parts > maxParts || c.Part >= c.Parts:
+		return sqlstate.New(sqlstate.ProtocolViolation, "part %d of %d of a segment", c.Part, c.Parts)
+	case len(c.Data) == 0 || len(c.Data) > 2*MaxPartBytes:
+		return sqlstate.New(sqlstate.ProtocolViolation, "a segment part of %d bytes", len(c.Data))
+	case c.Seq >= maxSegments:
+		return sqlstate.New(sqlstate.ProgramLimitExceeded, "a transaction stages more than %d segments in one tablet", maxSegments).
+			WithHint("load the data in several transactions")
+	}
+	if tx != nil && tx.segments[c.Seq] != nil && tx.segments[c.Seq].parts != c.Parts {
+		return sqlstate.New(sqlstate.ProtocolViolation, "segment %d has %d parts and %d", c.Seq, tx.segments[c.Seq].parts, c.Parts)
+	}
+	return nil
+}
+
+func (a *applier) newStaged(tx *transaction, seq, parts uint32) *stagedSegment {
+	s := &stagedSegment{
+		id: a.st.counters.nextSegment, seq: seq, parts: parts,
+		got: make([]byte, (parts+7)/8), index: a.index,
+	}
+	a.st.counters.nextSegment++
+	tx.segments[seq] = s
+	return s
+}
+
+// addPart stores one part. Parts that do not belong to the table are the
+// sender's fault, not the store's.
+func (a *applier) addPart(s *stagedSegment, part uint32, data []byte) (*sqlstate.Error, error) {
+	if part == 0 {
+		meta, err := decodeSegmentMeta(data)
+		if err == nil {
+			err = meta.matches(a.t.Table())
+		}
+		if err == nil && meta.parts != int(s.parts) {
+			err = fmt.Errorf("a segment of %d parts came in %d", meta.parts, s.parts)
+		}
+		if err != nil {
+			return sqlstate.New(sqlstate.ProtocolViolation, "staging rows: %w", err), nil
+		}
+		s.meta = meta
+	}
+	s.got[part>>3] |= 1 << (part & 7)
+	s.bytes += uint64(len(data))
+	return nil, a.set(partKey(s.id, int(part)), data)
+}
+
+func (a *applier) prepare(c Prepare) (Result, error) {
+	tx := a.st.transaction(c.Txn)
+	if tx.prepared {
+		return Result{Outcome: Prepared}, nil
+	}
+	why, err := a.check(tx, c.Segments)
+	if err != nil {
+		return Result{}, err
+	}
+	if why != nil {
+		return a.abort(c.Txn, why)
+	}
+	tx.prepared, tx.primary, tx.floor, tx.promised = true, c.Primary, c.Floor, c.Segments
+	return Result{Outcome: Prepared}, a.set(preparedKey(c.Txn), tx.encode())
+}
+
+// check reports why a transaction cannot commit: segments are missing or keys
+// are taken.
+func (a *applier) check(tx *transaction, promised uint32) (*sqlstate.Error, error) {
+	segments, why := tx.inOrder(promised)
+	if why != nil {
+		return why, nil
+	}
+	if len(a.t.Table().PrimaryKey) == 0 {
+		return nil, nil
+	}
+	return a.checkKeys(tx, segments)
+}
+
+// inOrder returns the segments by number after checking that they are whole.
+func (t *transaction) inOrder(promised uint32) ([]*stagedSegment, *sqlstate.Error) {
+	if int(promised) != len(t.segments) {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation,
+			"transaction %s was to have %d segments, %d are staged", t.id, promised, len(t.segments))
+	}
+	out := make([]*stagedSegment, 0, len(t.segments))
+	for seq := range promised {
+		s := t.segments[seq]
+		if s == nil || !s.complete() {
+			return nil, sqlstate.New(sqlstate.ProtocolViolation, "segment %d of transaction %s is not staged whole", seq, t.id)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (a *applier) commit(c Commit) (Result, error) {
+	tx := a.st.transaction(c.Txn)
+	if c.Timestamp == 0 {
+		return refuse(tx.outcome(), "transaction %s commits without a timestamp", c.Txn), nil
+	}
+	segments := c.Segments
+	if len(c.Inline) > 0 {
+		segments++
+	}
+	if tx.prepared {
+		if segments != tx.promised {
+			return refuse(Prepared, "transaction %s prepared %d segments, not %d", c.Txn, tx.promised, segments), nil
+		}
+		if c.Timestamp <= tx.floor {
+			return refuse(Prepared, "transaction %s was to commit above %d, not at %d", c.Txn, tx.floor, c.Timestamp), nil
+		}
+	} else {
+		if why, err := a.checkUnprepared(tx, c, segments); why != nil || err != nil {
+			if why != nil {
+				return a.abort(c.Txn, why)
+			}
+			return Result{}, err
+		}
+	}
+	rows, err := a.land(tx, c.Timestamp)
+	if err != nil {
+		return Result{}, err
+	}
+	return a.finish(c.Txn, Result{Outcome: Committed, Timestamp: c.Timestamp, Rows: rows})
+}
+
+// checkUnprepared stages the inline segment and does what Prepare does.
+func (a *applier) checkUnprepared(tx *transaction, c Commit, segments uint32) (*sqlstate.Error, error) {
+	if len(c.Inline) > 0 {
+		if tx.segments[c.Segments] != nil || segments > maxSegments {
+			return sqlstate.New(sqlstate.ProtocolViolation, "transaction %s has staged more than %d segments", c.Txn, c.Segments), nil
+		}
+		why, err := a.addPart(a.newStaged(tx, c.Segments, 1), 0, c.Inline)
+		if why != nil || err != nil {
+			return why, err
+		}
+	}
+	return a.check(tx, segments)
+}
+
+// land turns a transaction's segments into committed ones.
+func (a *applier) land(tx *transaction, ts uint64) (rows uint64, err error) {
+	segments, why := tx.inOrder(uint32(len(tx.segments)))
+	if why != nil {
+		return 0, fmt.Errorf("committing a checked transaction: %w", why)
+	}
+	for _, s := range segments {
+		ref := newSegmentRef(s.id, s.meta, a.st.counters.nextRow, []tsRun{{0, ts}})
+		if err := a.set(manifestKey(ref.firstRow), ref.encode()); err != nil {
+			return 0, err
+		}
+		n := uint64(s.meta.rows)
+		a.st.counters.nextRow += n
+		a.st.rows += n
+		rows += n
+		// Readers hold shorter slices of the same array; appending past their
+		// ends does not disturb them.
+		a.st.manifest = append(a.st.manifest, ref)
+		a.grown = true
+	}
+	return rows, nil
+}
+
+func (a *applier) resolve(c Resolve) (Result, error) {
+	if tx := a.st.txns[c.Txn]; tx != nil && tx.prepared && tx.primary != a.t.id {
+		return Result{Outcome: Prepared}, nil
+	}
+	res, err := a.finish(c.Txn, abortedResult(c.Txn))
+	return repeated(c, res), err
+}
+
+// finish records the outcome of a transaction and forgets the rest of it.
+func (a *applier) finish(txn string, res Result) (Result, error) {
+	if tx := a.st.txns[txn]; tx != nil {
+		if err := a.forget(tx, res.Outcome == Aborted); err != nil {
+			return Result{}, err
+		}
+	}
+	st := a.st
+	if err := a.set(finishedKey(st.counters.finished), encodeFinished(txn, res)); err != nil {
+		return Result{}, err
+	}
+	st.finished[txn] = res
+	st.order = append(st.order, txn)
+	st.counters.finished++
+	if len(st.order) > maxFinished {
+		oldest := st.counters.finished - uint64(len(st.order))
+		if err := a.delete(finishedKey(oldest)); err != nil {
+			return Result{}, err
+		}
+		delete(st.finished, st.order[0])
+		st.order = st.order[1:]
+	}
+	return res, nil
+}
+
+func (a *applier) forget(tx *transaction, dropData bool) error {
+	delete(a.st.txns, tx.id)
+	if tx.prepared {
+		if err := a.delete(preparedKey(tx.id)); err != nil {
+			return err
+		}
+	}
+	// The order of writes is the log's, not the map's.
+	seqs := make([]uint32, 0, len(tx.segments))
+	for seq := range tx.segments {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		s := tx.segments[seq]
+		if s.saved {
+			if err := a.delete(stagedKey(tx.id, seq)); err != nil {
+				return err
+			}
+		}
+		if dropData {
+			a.dead = append(a.dead, deadSegment{
+				id: s.id, parts: int(s.parts), chunks: len(a.t.Table().Columns), bytes: int(s.bytes),
+			})
+		}
+	}
+	return nil
+}

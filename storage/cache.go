@@ -1,0 +1,169 @@
+package storage
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+
+	"skein/columnar"
+)
+
+// chunkKey names a decoded chunk: the column, or one of the two below.
+type chunkKey struct {
+	instance uint64 // of a tablet's state
+	segment  uint64
+	column   int32
+}
+
+const (
+	chunkKeyIndex   = -1 // *keyIndex
+	chunkSortedKeys = -2 // *sortedKeys
+)
+
+// chunkCache holds decoded chunks up to a byte budget and makes concurrent
+// readers of one chunk share its decoding. Values are immutable. Each shard
+// evicts its least recently used entries; the budget is shared by all, so one
+// hot shard may use most of it.
+type chunkCache struct {
+	budget int64
+	used   atomic.Int64
+	shards [cacheShards]cacheShard
+}
+
+const cacheShards = 16
+
+type cacheShard struct {
+	mu      sync.Mutex
+	entries map[chunkKey]*cacheEntry
+	lru     list.List // of *cacheEntry, most recent first; only ready ones
+}
+
+type cacheEntry struct {
+	key   chunkKey
+	ready chan struct{} // closed when value and err are set
+	value any
+	size  int64
+	err   error
+	elem  *list.Element // nil until ready
+}
+
+func newChunkCache(budget int64) *chunkCache {
+	c := &chunkCache{budget: budget}
+	for i := range c.shards {
+		c.shards[i].entries = make(map[chunkKey]*cacheEntry)
+	}
+	return c
+}
+
+func (c *chunkCache) shard(k chunkKey) *cacheShard {
+	h := (k.instance*31+k.segment)*0x9e3779b97f4a7c15 + uint64(uint32(k.column))*0xc2b2ae3d27d4eb4f
+	return &c.shards[h>>60]
+}
+
+// get returns the value of a key, loading it once for all who ask meanwhile.
+// Failures are not kept.
+func (c *chunkCache) get(k chunkKey, load func() (any, int64, error)) (any, error) {
+	s := c.shard(k)
+	s.mu.Lock()
+	if e := s.entries[k]; e != nil {
+		if e.elem != nil {
+			s.lru.MoveToFront(e.elem)
+		}
+		s.mu.Unlock()
+		<-e.ready
+		return e.value, e.err
+	}
+	e := &cacheEntry{key: k, ready: make(chan struct{})}
+	s.entries[k] = e
+	s.mu.Unlock()
+	c.fill(s, e, load)
+	return e.value, e.err
+}
+
+// fill loads an entry that is registered in its shard and releases the waiters
+// even when load panics.
+func (c *chunkCache) fill(s *cacheShard, e *cacheEntry, load func() (any, int64, error)) {
+	e.err = errLoadPanicked
+	defer func() {
+		s.mu.Lock()
+		if s.entries[e.key] == e { // not dropped meanwhile
+			if e.err != nil || e.size > c.budget/4 {
+				delete(s.entries, e.key)
+			} else {
+				e.elem = s.lru.PushFront(e)
+				c.used.Add(e.size)
+			}
+		}
+		s.mu.Unlock()
+		close(e.ready)
+		c.shrink(s, e)
+	}()
+	e.value, e.size, e.err = load()
+}
+
+// shrink evicts until the budget holds, first from the shard that grew by the
+// entry keep, which stays: it is about to be used.
+func (c *chunkCache) shrink(s *cacheShard, keep *cacheEntry) {
+	for i := -1; i < cacheShards && c.used.Load() > c.budget; i++ {
+		if i >= 0 {
+			s = &c.shards[i]
+		}
+		s.mu.Lock()
+		for c.used.Load() > c.budget && s.lru.Len() > 0 {
+			oldest := s.lru.Back().Value.(*cacheEntry)
+			if oldest == keep {
+				break // the newest of its shard is the only one left there
+			}
+			c.remove(s, oldest)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// remove takes an entry out of its locked shard.
+func (c *chunkCache) remove(s *cacheShard, e *cacheEntry) {
+	delete(s.entries, e.key)
+	if e.elem != nil {
+		s.lru.Remove(e.elem)
+		c.used.Add(-e.size)
+	}
+}
+
+// dropSegment forgets the chunks of a segment of so many columns.
+func (c *chunkCache) dropSegment(instance, segment uint64, columns int) {
+	for col := int32(chunkSortedKeys); col < int32(columns); col++ {
+		k := chunkKey{instance, segment, col}
+		s := c.shard(k)
+		s.mu.Lock()
+		if e := s.entries[k]; e != nil {
+			c.remove(s, e)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// dropInstance forgets everything of one tablet state.
+func (c *chunkCache) dropInstance(instance uint64) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for k, e := range s.entries {
+			if k.instance == instance {
+				c.remove(s, e)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// vectorSize is the memory of a decoded vector, in bytes.
+func vectorSize(v *columnar.Vector) int64 {
+	n := int64(128 + len(v.Valid) + len(v.Data) + 4*len(v.Offsets) + 4*len(v.Codes))
+	if v.Dict != nil {
+		n += vectorSize(v.Dict)
+	}
+	for _, c := range v.Children {
+		n += vectorSize(c)
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+var (
+	errChecksum     = errors.New("checksum mismatch")
+	errLoadPanicked = errors.New("decoding panicked")
+
+	// noCancel is for clean-up that runs to its end.
+	noCancel = context.Background()
+)
+
+// ErrClosed is returned by operations on a closed Store or Tablet.
+var ErrClosed = errors.New("storage is closed")
+
+// InDoubtError says that transactions which are prepared but undecided could
+// still commit at or below the timestamp of a read. Resolve them or wait for
+// their outcome, then read again.
+type InDoubtError struct {
+	Tablet catalog.TabletID
+	Txns   []InDoubt
+}
+
+// Error names the first transaction.
+func (e *InDoubtError) Error() string {
+	return fmt.Sprintf("tablet %d has %d transactions in doubt, the first is %s", e.Tablet, len(e.Txns), e.Txns[0].Txn)
+}
+
+// ioError classifies an error of Badger or the file system; doing says what
+// failed, as in "writing tablet 7".
+func ioError(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	doing := fmt.Sprintf(format, args...)
+	var known *sqlstate.Error
+	switch text := err.Error(); {
+	case errors.As(err, &known):
+		return fmt.Errorf("%s: %w", doing, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), strings.Contains(text, "no space left on device"):
+		return sqlstate.New(sqlstate.DiskFull, "%s: %w", doing, err).WithHint("free space on the data directory's volume")
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), strings.Contains(text, "read-only file system"):
+		return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err).WithHint("check the data directory's volume")
+	}
+	return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err)
+}
+
+// corrupted says which piece of a tablet is damaged.
+func corrupted(tablet catalog.TabletID, segment uint64, what string, err error) error {
+	return sqlstate.New(sqlstate.DataCorrupted, "tablet %d, segment %d, %s is damaged: %w", tablet, segment, what, err).
+		WithHint("remove this replica and let it be rebuilt from the others")
+}

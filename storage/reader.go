@@ -1,0 +1,144 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgraph-io/badger/v4"
+
+	"skein/catalog"
+	"skein/columnar"
+)
+
+// chunkReader reads decoded chunks of one tablet state through the cache.
+type chunkReader struct {
+	store    *Store
+	table    *catalog.Table
+	tablet   catalog.TabletID
+	space    *space
+	instance uint64
+	read     keyReader
+}
+
+// keyReader passes the value of a database key to read, which must not keep it.
+type keyReader func(key []byte, read func([]byte) error) error
+
+// column returns a whole column of a segment; it is immutable.
+func (r *chunkReader) column(id uint64, meta *segmentMeta, col int) (*columnar.Vector, error) {
+	v, err := r.store.cache.get(chunkKey{r.instance, id, int32(col)}, func() (any, int64, error) {
+		v, err := r.decodeColumn(id, meta, col)
+		if err != nil {
+			return nil, 0, err
+		}
+		return v, vectorSize(v), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*columnar.Vector), nil
+}
+
+// decodeColumn is column without the cache.
+func (r *chunkReader) decodeColumn(id uint64, meta *segmentMeta, col int) (v *columnar.Vector, err error) {
+	c := &r.table.Columns[col]
+	err = r.withChunk(id, meta, meta.columns[col].chunk, func(src []byte) error {
+		v, err = decodeChunk(catalog.PhysicalType(c.Type), meta.rows, src)
+		return err
+	})
+	if err != nil {
+		return nil, r.failed(id, fmt.Sprintf("column %q", c.Name), err)
+	}
+	return v, nil
+}
+
+// keyIndex returns the decoded key index of a segment.
+func (r *chunkReader) keyIndex(id uint64, meta *segmentMeta) (*keyIndex, error) {
+	x, err := r.store.cache.get(chunkKey{r.instance, id, chunkKeyIndex}, func() (any, int64, error) {
+		var x *keyIndex
+		err := r.withChunk(id, meta, meta.key.chunk, func(src []byte) (err error) {
+			x, err = decodeKeyIndex(meta, src)
+			return err
+		})
+		if err != nil {
+			return nil, 0, r.failed(id, "the key index", err)
+		}
+		return x, int64(x.size()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.(*keyIndex), nil
+}
+
+// sortedKeys returns the keys of a segment in order.
+func (r *chunkReader) sortedKeys(id uint64, meta *segmentMeta) (*sortedKeys, error) {
+	k, err := r.store.cache.get(chunkKey{r.instance, id, chunkSortedKeys}, func() (any, int64, error) {
+		index, err := r.keyIndex(id, meta)
+		if err != nil {
+			return nil, 0, err
+		}
+		cols := make([]*columnar.Vector, len(r.table.PrimaryKey))
+		for i, c := range r.table.PrimaryKey {
+			if cols[i], err = r.column(id, meta, c); err != nil {
+				return nil, 0, err
+			}
+		}
+		keys := catalog.EncodeKeys(cols, meta.rows)
+		return &sortedKeys{keys: keys, perm: index.perm}, int64(keys.Size() + 4*len(index.perm)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return k.(*sortedKeys), nil
+}
+
+// failed classifies what went wrong while reading part of a segment.
+func (r *chunkReader) failed(id uint64, what string, err error) error {
+	if errors.Is(err, badger.ErrDBClosed) || errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	return corrupted(r.tablet, id, what, err)
+}
+
+// withChunk passes the bytes of a chunk, checked, to use, which must not keep
+// them: they lie in the database's memory unless the chunk spans parts.
+func (r *chunkReader) withChunk(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
+	offset := uint64(c.offset)
+	if c.part == 0 {
+		offset += uint64(meta.head)
+	}
+	var whole []byte
+	for part := int(c.part); part < meta.parts; part++ {
+		done := false
+		err := r.read(r.space.key(partKey(id, part)), func(value []byte) error {
+			if offset > uint64(len(value)) {
+				return errShort
+			}
+			piece := value[offset:]
+			if rest := int(c.size) - len(whole); len(piece) >= rest {
+				piece, done = piece[:rest], true
+			}
+			if done && whole == nil {
+				return useChecked(piece, c.sum, use)
+			}
+			whole = append(whole, piece...)
+			if done {
+				return useChecked(whole, c.sum, use)
+			}
+			return nil
+		})
+		if err != nil || done {
+			return err
+		}
+		offset = 0
+	}
+	return errShort
+}
+
+func useChecked(chunk []byte, sum uint32, use func([]byte) error) error {
+	if uint32(xxhash.Sum64(chunk)) != sum {
+		return errChecksum
+	}
+	return use(chunk)
+}

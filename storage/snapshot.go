@@ -1,0 +1,161 @@
+package storage
+
+import (
+	"sync"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+// Snapshot is the rows of a tablet that were committed at or before one
+// timestamp. It pins their data until it is released. Safe for concurrent use.
+type Snapshot struct {
+	tablet   *Tablet
+	ts       uint64
+	view     *view
+	segments []*segmentRef // with at least one visible row, ascending rows
+	release  sync.Once
+}
+
+// Snapshot pins the state at a timestamp. It returns an *InDoubtError when
+// prepared transactions could yet commit at or below it, and error 40001 when
+// the timestamp is so old that row times have been forgotten.
+func (t *Tablet) Snapshot(ts uint64) (*Snapshot, error) {
+	if err := t.failure(); err != nil {
+		return nil, err
+	}
+	t.pinMu.Lock()
+	v := t.view.Load()
+	t.pins[v.seq]++
+	t.pinMu.Unlock()
+	s := &Snapshot{tablet: t, ts: ts, view: v}
+	if err := v.readable(t.id, ts); err != nil {
+		s.Release()
+		return nil, err
+	}
+	for _, seg := range v.manifest {
+		if seg.minTS <= ts {
+			s.segments = append(s.segments, seg)
+		}
+	}
+	return s, nil
+}
+
+func (v *view) readable(id catalog.TabletID, ts uint64) error {
+	var doubt []InDoubt
+	for _, p := range v.prepared {
+		if ts > p.Floor {
+			doubt = append(doubt, p)
+		}
+	}
+	if len(doubt) > 0 {
+		return &InDoubtError{Tablet: id, Txns: doubt}
+	}
+	if ts < v.horizon {
+		return sqlstate.New(sqlstate.SerializationFailure, "snapshot %d of tablet %d is too old", ts, id).
+			WithHint("run the query again")
+	}
+	return nil
+}
+
+// Release lets go of the data; scanners of the snapshot must be done. Repeating
+// it is fine.
+func (s *Snapshot) Release() {
+	s.release.Do(func() {
+		t := s.tablet
+		t.pinMu.Lock()
+		if t.pins[s.view.seq]--; t.pins[s.view.seq] == 0 {
+			delete(t.pins, s.view.seq)
+		}
+		waiting := len(t.dead) > 0
+		t.pinMu.Unlock()
+		if waiting {
+			t.store.kick(t.id)
+		}
+	})
+}
+
+// Timestamp is what the snapshot was taken at.
+func (s *Snapshot) Timestamp() uint64 { return s.ts }
+
+// Applied is the log index that the snapshot reflects.
+func (s *Snapshot) Applied() uint64 { return s.view.applied }
+
+// Rows is how many rows the snapshot holds.
+func (s *Snapshot) Rows() uint64 {
+	var n uint64
+	for _, seg := range s.segments {
+		n += uint64(seg.visibleRows(s.ts))
+	}
+	return n
+}
+
+// visibleRows is how many rows of the segment were committed by ts.
+func (s *segmentRef) visibleRows(ts uint64) int {
+	if s.maxTS <= ts {
+		return s.meta.rows
+	}
+	n := 0
+	for i, r := range s.runs {
+		if r.ts <= ts {
+			n += s.runEnd(i) - int(r.row)
+		}
+	}
+	return n
+}
+
+func (s *segmentRef) runEnd(i int) int {
+	if i+1 < len(s.runs) {
+		return int(s.runs[i+1].row)
+	}
+	return s.meta.rows
+}
+
+// Stats describes the data of a snapshot for the planner. Columns are in table
+// order. Numbers cover whole segments, so they may include a few rows that are
+// too new for the snapshot.
+type Stats struct {
+	Rows     uint64
+	Bytes    uint64 // encoded
+	Segments int
+	Columns  []ColumnStats
+}
+
+// ColumnStats describes one column. Min and Max bound its values in the forms
+// catalog.AppendKeyValue takes; nil is unknown. Bounds of long strings may lie
+// outside the values.
+type ColumnStats struct {
+	Nulls    uint64
+	Bytes    uint64 // encoded
+	Min, Max any
+}
+
+// Stats gathers the statistics from segment metadata, without reading data.
+func (s *Snapshot) Stats() Stats {
+	table := s.tablet.Table()
+	out := Stats{Rows: s.Rows(), Segments: len(s.segments), Columns: make([]ColumnStats, len(table.Columns))}
+	for c := range table.Columns {
+		col := &out.Columns[c]
+		var z zone
+		known := true
+		for i, seg := range s.segments {
+			m := &seg.meta.columns[c]
+			col.Nulls += uint64(m.nulls)
+			col.Bytes += uint64(m.chunk.size)
+			if m.nulls == seg.meta.rows {
+				continue
+			}
+			known = known && len(m.zone.min) > 0
+			if i == 0 || len(z.min) == 0 {
+				z = m.zone
+				continue
+			}
+			z.extend(&m.zone)
+		}
+		if known {
+			col.Min, col.Max = z.values(table.Columns[c])
+		}
+		out.Bytes += col.Bytes
+	}
+	return out
+}

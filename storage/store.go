@@ -1,0 +1,316 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+
+	"skein/catalog"
+	"skein/sqlstate"
+)
+
+// Options configure a Store. The zero value of every field but Dir has a
+// sensible meaning.
+type Options struct {
+	Dir    string       // created if missing; used by one Store at a time
+	Logger *slog.Logger // default: discards
+	// CacheBytes bounds the memory of decoded chunks, default 256 MiB.
+	CacheBytes int64
+	// History is how long the commit times of single rows are kept for readers
+	// of the past, default 15 minutes; compaction forgets older ones.
+	History time.Duration
+	// CompactAfter is how many adjacent small segments are merged, default 8.
+	CompactAfter int
+	// ReserveBytes of the volume must stay free, default 128 MiB: the database
+	// writes through memory maps, which a full volume turns into crashes.
+	// Negative turns the check off.
+	ReserveBytes int64
+	// Now is the wall clock, default time.Now. It serves History only.
+	Now func() time.Time
+}
+
+const (
+	memTableBytes = 16 << 20
+	// valueThreshold sends larger values to the value log. Segments of a few
+	// rows stay in the LSM tree, which reclaims their space cheaply.
+	valueThreshold = 4 << 10
+	valueLogBytes  = 64 << 20
+	blockCache     = 8 << 20
+	maintainEvery  = 2 * time.Minute
+	// reclaimBytes of deleted values make a pass over the value log worthwhile.
+	reclaimBytes = 64 << 20
+)
+
+// Store is the data of one worker: one Badger database, one cache, and the
+// goroutine that compacts tablets and reclaims space. It is safe for
+// concurrent use.
+type Store struct {
+	db    *badger.DB
+	opts  Options
+	log   *slog.Logger
+	cache *chunkCache
+
+	mu      sync.Mutex
+	tablets map[catalog.TabletID]*Tablet
+	records map[uint64]*Records
+	closed  atomic.Bool // set under mu; read without where a late look is harmless
+
+	instances atomic.Uint64 // numbers tablet states for cache keys
+	deleted   atomic.Int64  // bytes deleted since the last reclaim
+	work      chan catalog.TabletID
+	stop      chan struct{}
+	done      sync.WaitGroup
+}
+
+// Open opens or creates the store in opts.Dir. Commits are not synced: call
+// Sync before relying on them to outlive the machine; they do outlive the
+// process.
+func Open(opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	if opts.Dir == "" {
+		return nil, errors.New("opening the store: no directory given")
+	}
+	db, err := badger.Open(badgerOptions(opts))
+	if err != nil {
+		return nil, ioError(err, "opening the store in %s", opts.Dir)
+	}
+	s := &Store{
+		db: db, opts: opts, log: opts.Logger,
+		cache:   newChunkCache(opts.CacheBytes),
+		tablets: make(map[catalog.TabletID]*Tablet),
+		records: make(map[uint64]*Records),
+		work:    make(chan catalog.TabletID, 256),
+		stop:    make(chan struct{}),
+	}
+	s.done.Add(1)
+	go s.maintain()
+	return s, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 256 << 20
+	}
+	if o.ReserveBytes == 0 {
+		o.ReserveBytes = 128 << 20
+	}
+	if o.History == 0 {
+		o.History = 15 * time.Minute
+	}
+	if o.CompactAfter < 2 {
+		o.CompactAfter = 8
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+func badgerOptions(opts Options) badger.Options {
+	return badger.DefaultOptions(opts.Dir).
+		WithSyncWrites(false).
+		WithDetectConflicts(false). // one writer per key: applyMu of its tablet
+		WithNumVersionsToKeep(1).
+		WithMemTableSize(memTableBytes).
+		WithNumMemtables(2).
+		WithNumLevelZeroTables(4).
+		WithNumLevelZeroTablesStall(12).
+		WithNumCompactors(2).
+		WithNumGoroutines(2).
+		WithBaseTableSize(4 << 20).
+		WithValueThreshold(valueThreshold).
+		WithValueLogFileSize(valueLogBytes).
+		WithBlockCacheSize(blockCache).
+		WithCompression(options.None). // chunks are compressed already
+		WithMetricsEnabled(false).
+		WithLogger(badgerLog{opts.Logger})
+}
+
+// badgerLog passes Badger's messages on: its information is our debugging.
+type badgerLog struct{ log *slog.Logger }
+
+func (l badgerLog) Errorf(f string, a ...any)   { l.log.Error(badgerText(f, a)) }
+func (l badgerLog) Warningf(f string, a ...any) { l.log.Warn(badgerText(f, a)) }
+func (l badgerLog) Infof(f string, a ...any)    { l.log.Debug(badgerText(f, a)) }
+func (l badgerLog) Debugf(string, ...any)       {}
+
+func badgerText(format string, args []any) string {
+	return "badger: " + strings.TrimSpace(fmt.Sprintf(format, args...))
+}
+
+// Sync makes everything applied so far durable.
+func (s *Store) Sync() error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return ioError(s.db.Sync(), "syncing the store")
+}
+
+// CheckSpace returns error 53100 when less than the reserve is free on the
+// store's volume. Ask before accepting rows: Apply asks, too, but its error
+// stops the replica.
+func (s *Store) CheckSpace() error {
+	if s.opts.ReserveBytes < 0 {
+		return nil
+	}
+	free, err := freeBytes(s.opts.Dir)
+	if err != nil {
+		return ioError(err, "looking up the free space of %s", s.opts.Dir)
+	}
+	if free >= uint64(s.opts.ReserveBytes) {
+		return nil
+	}
+	return sqlstate.New(sqlstate.DiskFull, "only %d MiB are free on the volume of %s, %d MiB must stay free",
+		free>>20, s.opts.Dir, s.opts.ReserveBytes>>20).
+		WithHint("free space on the volume or move the data directory to a larger one")
+}
+
+// Close stops the background work, waits for it and closes the database.
+// Snapshots must have been released; tablets and records are unusable after.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed.Swap(true) {
+		s.mu.Unlock()
+		return nil
+	}
+	tablets := make([]*Tablet, 0, len(s.tablets))
+	for _, t := range s.tablets {
+		tablets = append(tablets, t)
+	}
+	s.mu.Unlock()
+	close(s.stop)
+	s.done.Wait()
+	for _, t := range tablets {
+		t.close()
+	}
+	return ioError(s.db.Close(), "closing the store")
+}
+
+// OpenTablet opens or creates this worker's replica of a tablet. Opening an
+// open tablet returns it again, with the description given now.
+func (s *Store) OpenTablet(table *catalog.Table, id catalog.TabletID) (*Tablet, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	if t := s.tablets[id]; t != nil && t.failure() == nil {
+		return t, t.SetTable(table)
+	}
+	t, err := newTablet(s, table, id)
+	if err != nil {
+		return nil, fmt.Errorf("opening tablet %d of %s: %w", id, table.QualifiedName(), err)
+	}
+	s.tablets[id] = t
+	s.kick(id)
+	return t, nil
+}
+
+// DropTablet deletes a tablet's data. Snapshots still open fail from then on.
+// Dropping a tablet that does not exist is fine.
+func (s *Store) DropTablet(ctx context.Context, id catalog.TabletID) error {
+	s.mu.Lock()
+	if s.closed.Load() {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	t := s.tablets[id]
+	delete(s.tablets, id)
+	s.mu.Unlock()
+	if t != nil {
+		t.close()
+	}
+	return s.dropSpace(ctx, spaceTablet, uint64(id))
+}
+
+// kick asks the maintenance goroutine to look at a tablet; a full queue means
+// it will look at all of them soon anyway.
+func (s *Store) kick(id catalog.TabletID) {
+	select {
+	case s.work <- id:
+	default:
+	}
+}
+
+func (s *Store) maintain() {
+	defer s.done.Done()
+	ticker := time.NewTicker(maintainEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case id := <-s.work:
+			s.mu.Lock()
+			t := s.tablets[id]
+			s.mu.Unlock()
+			s.maintainTablet(t)
+		case <-ticker.C:
+			for _, t := range s.openTablets() {
+				s.maintainTablet(t)
+			}
+		}
+		if s.deleted.Load() > reclaimBytes {
+			s.reclaim()
+		}
+	}
+}
+
+func (s *Store) openTablets() []*Tablet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Tablet, 0, len(s.tablets))
+	for _, t := range s.tablets {
+		out = append(out, t)
+	}
+	return out
+}
+
+func (s *Store) maintainTablet(t *Tablet) {
+	if t == nil || t.failure() != nil {
+		return
+	}
+	err := t.compact(s.stop)
+	if err == nil {
+		err = t.collect()
+	}
+	if err != nil && !errors.Is(err, ErrClosed) {
+		s.log.Warn("tablet maintenance failed", "tablet", uint64(t.id), "error", err)
+	}
+}
+
+// reclaim lets Badger notice deleted values and rewrite the value log files
+// that are mostly dead.
+func (s *Store) reclaim() {
+	s.deleted.Store(0)
+	if err := s.db.Flatten(1); err != nil {
+		s.log.Warn("flattening the LSM tree failed", "error", err)
+		return
+	}
+	for {
+		select {
+		case <-s.stop:
+			return
+		default:
+		}
+		err := s.db.RunValueLogGC(0.5)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, badger.ErrNoRewrite) && !errors.Is(err, badger.ErrRejected) {
+			s.log.Warn("reclaiming value log space failed", "error", err)
+		}
+		return
+	}
+}

@@ -1,0 +1,421 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/dgraph-io/badger/v4"
+
+	"skein/catalog"
+)
+
+// maxFinished is how many outcomes of finished transactions a tablet remembers.
+// It is part of the replicated state: all replicas must use the same number.
+const maxFinished = 65536
+
+// Tablet is one replica of one tablet. Apply, InstallSnapshot and
+// PrepareSnapshot are called in log order by one goroutine at a time; everything
+// else is safe for concurrent use.
+type Tablet struct {
+	store *Store
+	id    catalog.TabletID
+	table atomic.Pointer[catalog.Table]
+
+	// applyMu orders everything that changes the tablet: Apply, compaction's
+	// switch and InstallSnapshot. It guards state, not view.
+	applyMu sync.Mutex
+	state   *tabletState
+
+	// pins is guarded by pinMu, as are the storing of view and dead, so that a
+	// reader's pin and the view it pins agree.
+	pinMu sync.Mutex
+	view  atomic.Pointer[view]
+	pins  map[uint64]int // open snapshots by view.seq
+	dead  []deadData
+
+	broken atomic.Pointer[error]
+}
+
+// tabletState is what the log and compaction change.
+type tabletState struct {
+	space    *space
+	instance uint64 // of the cache keys
+	counters counters
+	manifest []*segmentRef // ascending firstRow; appended to, never changed in place
+	txns     map[string]*transaction
+	finished map[string]Result
+	order    []string // finished transactions, oldest first
+	horizon  uint64   // readers below it cannot be served
+	local    uint64   // last number of a local segment
+	rows     uint64
+}
+
+// view is what readers see. It is immutable.
+type view struct {
+	seq      uint64
+	space    *space
+	instance uint64
+	applied  uint64
+	manifest []*segmentRef
+	prepared []InDoubt
+	horizon  uint64
+	rows     uint64
+}
+
+// deadData is what no reader of a view numbered seq or later needs.
+type deadData struct {
+	seq      uint64
+	space    *space
+	instance uint64
+	segments []deadSegment
+	whole    bool // all of the space
+}
+
+type deadSegment struct {
+	id     uint64
+	parts  int
+	chunks int
+	bytes  int
+}
+
+// InDoubt is a transaction that is prepared and undecided.
+type InDoubt struct {
+	Txn      string
+	Primary  catalog.TabletID // decides it
+	Segments uint32           // to commit with
+	Floor    uint64           // its commit timestamp will be above, 0 if unknown
+}
+
+// StagedTxn is a transaction that has staged data and is not prepared.
+type StagedTxn struct {
+	Txn      string
+	Segments int
+	Bytes    uint64
+	Index    uint64 // about the log index of its first command; may differ a little between replicas
+}
+
+func newTablet(s *Store, table *catalog.Table, id catalog.TabletID) (*Tablet, error) {
+	sp, err := s.openSpace(spaceTablet, uint64(id))
+	if err != nil {
+		return nil, err
+	}
+	t := &Tablet{store: s, id: id, pins: make(map[uint64]int)}
+	t.table.Store(table)
+	if t.state, err = t.load(sp); err != nil {
+		return nil, err
+	}
+	if err := t.deleteOrphans(); err != nil {
+		return nil, err
+	}
+	t.publish()
+	return t, nil
+}
+
+// ID is the tablet's id.
+func (t *Tablet) ID() catalog.TabletID { return t.id }
+
+// Table is the description the tablet was opened with, or was given since.
+func (t *Tablet) Table() *catalog.Table { return t.table.Load() }
+
+// SetTable replaces the description after a change that leaves columns and key
+// alone, such as another name.
+func (t *Tablet) SetTable(table *catalog.Table) error {
+	old := t.Table()
+	same := table.ID == old.ID && len(table.Columns) == len(old.Columns) && slices.Equal(table.PrimaryKey, old.PrimaryKey)
+	for i := 0; same && i < len(old.Columns); i++ {
+		same = arrow.TypeEqual(table.Columns[i].Type, old.Columns[i].Type)
+	}
+	if !same {
+		return fmt.Errorf("tablet %d of %s cannot take the columns of %s", t.id, old.QualifiedName(), table.QualifiedName())
+	}
+	t.table.Store(table)
+	return nil
+}
+
+// Applied is the index of the last log entry whose effect is here.
+func (t *Tablet) Applied() uint64 { return t.view.Load().applied }
+
+// Rows is how many rows are committed, at whatever timestamp.
+func (t *Tablet) Rows() uint64 { return t.view.Load().rows }
+
+// InDoubt lists the transactions that are prepared and undecided, ordered by id.
+func (t *Tablet) InDoubt() []InDoubt { return slices.Clone(t.view.Load().prepared) }
+
+// Staged lists the transactions that have staged data and are not prepared,
+// ordered by id. It waits for a running Apply.
+func (t *Tablet) Staged() []StagedTxn {
+	t.applyMu.Lock()
+	defer t.applyMu.Unlock()
+	var out []StagedTxn
+	for _, tx := range t.state.txns {
+		if tx.prepared {
+			continue
+		}
+		info := StagedTxn{Txn: tx.id, Segments: len(tx.segments), Index: ^uint64(0)}
+		for _, s := range tx.segments {
+			info.Bytes += s.bytes
+			info.Index = min(info.Index, s.index)
+		}
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b StagedTxn) int { return strings.Compare(a.Txn, b.Txn) })
+	return out
+}
+
+// fail stops the tablet: memory and disk may disagree from here on.
+func (t *Tablet) fail(err error) error {
+	t.broken.CompareAndSwap(nil, &err)
+	return err
+}
+
+// failure is why the tablet stopped, nil while it works.
+func (t *Tablet) failure() error {
+	if p := t.broken.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (t *Tablet) close() {
+	t.applyMu.Lock()
+	defer t.applyMu.Unlock()
+	_ = t.fail(ErrClosed)
+	t.store.cache.dropInstance(t.state.instance)
+}
+
+// publish lets readers see the state. The caller holds applyMu or is alone.
+func (t *Tablet) publish() {
+	st := t.state
+	v := &view{
+		space: st.space, instance: st.instance, applied: st.counters.applied,
+		manifest: st.manifest, horizon: st.horizon, rows: st.rows,
+	}
+	for _, tx := range st.txns {
+		if tx.prepared {
+			v.prepared = append(v.prepared, InDoubt{tx.id, tx.primary, tx.promised, tx.floor})
+		}
+	}
+	slices.SortFunc(v.prepared, func(a, b InDoubt) int { return strings.Compare(a.Txn, b.Txn) })
+	t.pinMu.Lock()
+	defer t.pinMu.Unlock()
+	if old := t.view.Load(); old != nil {
+		v.seq = old.seq + 1
+	}
+	t.view.Store(v)
+}
+
+// load reads the state of a space.
+func (t *Tablet) load(sp *space) (*tabletState, error) {
+	st := &tabletState{
+		space: sp, instance: t.store.instances.Add(1),
+		txns: make(map[string]*transaction), finished: make(map[string]Result),
+	}
+	txn := t.store.db.NewTransaction(false)
+	defer txn.Discard()
+	steps := []struct {
+		prefix byte
+		read   func(key, value []byte) error
+	}{
+		{keyApplied, func(_, v []byte) (err error) { st.counters, err = decodeCounters(v); return err }},
+		{keyFinished, st.loadFinished},
+		{keyHorizon, st.loadHorizon},
+		{keyManifest, st.loadManifest},
+		{keyStaged, st.loadStaged},
+		{keyPrepared, st.loadPrepared},
+	}
+	for _, step := range steps {
+		if err := sp.scan(txn, []byte{step.prefix}, step.read); err != nil {
+			return nil, fmt.Errorf("reading %q records: %w", step.prefix, err)
+		}
+	}
+	if have := st.counters.table; have != 0 && have != t.Table().ID {
+		return nil, fmt.Errorf("the tablet belongs to table %d, not %d", have, t.Table().ID)
+	}
+	st.counters.table = t.Table().ID
+	if err := t.loadMetas(txn, st); err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+func (st *tabletState) loadFinished(_, value []byte) error {
+	id, res, err := decodeFinished(value)
+	if err != nil {
+		return err
+	}
+	st.finished[id] = res
+	st.order = append(st.order, id)
+	return nil
+}
+
+func (st *tabletState) loadHorizon(_, value []byte) error {
+	r := &reader{b: value}
+	st.horizon = readBE64(r)
+	return r.done()
+}
+
+func (st *tabletState) loadManifest(key, value []byte) error {
+	if len(key) != 9 {
+		return fmt.Errorf("manifest key of %d bytes", len(key))
+	}
+	id, runs, err := decodeManifest(value)
+	if err != nil {
+		return err
+	}
+	st.manifest = append(st.manifest, newSegmentRef(id, nil, binary.BigEndian.Uint64(key[1:]), runs))
+	return nil
+}
+
+func (st *tabletState) loadStaged(key, value []byte) error {
+	if len(key) < 6 {
+		return fmt.Errorf("staged key of %d bytes", len(key))
+	}
+	id, seq := string(key[1:len(key)-5]), binary.BigEndian.Uint32(key[len(key)-4:])
+	seg, err := decodeStaged(seq, value)
+	if err != nil {
+		return err
+	}
+	st.transaction(id).segments[seq] = seg
+	return nil
+}
+
+func (st *tabletState) loadPrepared(key, value []byte) error {
+	return st.transaction(string(key[1:])).decode(value)
+}
+
+// transaction returns the unfinished transaction of an id, made if missing.
+func (st *tabletState) transaction(id string) *transaction {
+	tx := st.txns[id]
+	if tx == nil {
+		tx = &transaction{id: id, segments: make(map[uint32]*stagedSegment)}
+		st.txns[id] = tx
+	}
+	return tx
+}
+
+// loadMetas reads the metadata of all segments.
+func (t *Tablet) loadMetas(txn *badger.Txn, st *tabletState) error {
+	read := func(id uint64) (meta *segmentMeta, err error) {
+		var empty bool
+		err = viewItem(txn, st.space.key(partKey(id, 0)), &empty, func(part []byte) error {
+			if meta, err = decodeSegmentMeta(part); err == nil {
+				err = meta.matches(t.Table())
+			}
+			return err
+		})
+		if err == nil && empty {
+			err = errors.New("the value is missing from the value log")
+		}
+		if err != nil {
+			return nil, corrupted(t.id, id, "metadata", err)
+		}
+		return meta, nil
+	}
+	var err error
+	for _, s := range st.manifest {
+		if s.meta, err = read(s.id); err != nil {
+			return err
+		}
+		st.rows += uint64(s.meta.rows)
+		if s.id&localSegment != 0 {
+			st.local = max(st.local, s.id&^localSegment)
+		}
+	}
+	for _, tx := range st.txns {
+		for _, s := range tx.segments {
+			if s.parts == 0 || !s.has(0) {
+				continue
+			}
+			if s.meta, err = read(s.id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteOrphans deletes parts that nothing refers to: what aborted transactions
+// staged and compaction replaced before the last stop. Runs before readers.
+func (t *Tablet) deleteOrphans() error {
+	live := t.state.liveSegments()
+	prefix := t.state.space.key([]byte{keyPart})
+	return t.store.deleteKeys(noCancel, prefix, func(key []byte) bool {
+		key = key[len(prefix):]
+		return len(key) != 10 || !live[binary.BigEndian.Uint64(key)]
+	})
+}
+
+func (st *tabletState) liveSegments() map[uint64]bool {
+	live := make(map[uint64]bool, len(st.manifest))
+	for _, s := range st.manifest {
+		live[s.id] = true
+	}
+	for _, tx := range st.txns {
+		for _, s := range tx.segments {
+			live[s.id] = true
+		}
+	}
+	return live
+}
+
+// bury marks data as unneeded by views after the current one. The caller has
+// published a view without it.
+func (t *Tablet) bury(d deadData) {
+	if len(d.segments) == 0 && !d.whole {
+		return
+	}
+	t.pinMu.Lock()
+	d.seq = t.view.Load().seq
+	t.dead = append(t.dead, d)
+	t.pinMu.Unlock()
+}
+
+// collect deletes dead data that no snapshot needs any more.
+func (t *Tablet) collect() error {
+	t.pinMu.Lock()
+	oldest := ^uint64(0)
+	for seq := range t.pins {
+		oldest = min(oldest, seq)
+	}
+	var free, keep []deadData
+	for _, d := range t.dead {
+		if d.seq <= oldest {
+			free = append(free, d)
+		} else {
+			keep = append(keep, d)
+		}
+	}
+	t.dead = keep
+	t.pinMu.Unlock()
+	for _, d := range free {
+		if err := t.deleteDead(d); err != nil {
+			return fmt.Errorf("deleting dead data of tablet %d: %w", t.id, err)
+		}
+	}
+	return nil
+}
+
+func (t *Tablet) deleteDead(d deadData) error {
+	if d.whole {
+		t.store.cache.dropInstance(d.instance)
+		return d.space.clear()
+	}
+	batch := t.store.db.NewWriteBatch()
+	defer batch.Cancel()
+	for _, s := range d.segments {
+		for p := range s.parts {
+			if err := batch.Delete(d.space.key(partKey(s.id, p))); err != nil {
+				return ioError(err, "deleting segment %d", s.id)
+			}
+		}
+		t.store.cache.dropSegment(d.instance, s.id, s.chunks)
+		t.store.deleted.Add(int64(s.bytes))
+	}
+	return ioError(batch.Flush(), "deleting segments")
+}

@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/columnar"
+	"skein/exec"
+	"skein/flightproto"
+	"skein/flightproto/pb"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// open builds a fragment's operators, which start pulling their inputs.
+func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
+	env := &exec.Env{
+		Tables:      &tableReader{server: s, query: f.query},
+		Exchanges:   &exchangeReader{server: s, fragment: f},
+		Parallelism: s.cfg.Parallelism,
+		Budget:      f.query.budget,
+	}
+	op, err := exec.Build(ctx, f.plan.Operators, env)
+	if err != nil {
+		return nil, fmt.Errorf("building fragment %d of query %s: %w", f.plan.ID, f.query.id, err)
+	}
+	if err := matches(op.Schema(), f.outputs[0].exchange); err != nil {
+		return nil, errors.Join(err, op.Close())
+	}
+	return op, nil
+}
+
+// matches checks that a fragment yields what its exchanges promise.
+func matches(got *arrow.Schema, x *planner.Exchange) error {
+	want := flightproto.PhysicalSchema(x.Schema)
+	same := got.NumFields() == want.NumFields()
+	for i := 0; same && i < want.NumFields(); i++ {
+		same = arrow.TypeEqual(got.Field(i).Type, want.Field(i).Type)
+	}
+	if !same {
+		return sqlstate.New(sqlstate.InternalError, "fragment %d yields %s where exchange %d promises %s", x.Producer, got, x.ID, want)
+	}
+	return nil
+}
+
+// send passes a fragment's rows on until its end.
+func (s *Server) send(ctx context.Context, f *fragment, emit func(*columnar.Batch) error) (err error) {
+	op, err := s.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := op.Close(); err == nil && closeErr != nil {
+			err = fmt.Errorf("closing fragment %d of query %s: %w", f.plan.ID, f.query.id, closeErr)
+		}
+	}()
+	return drain(ctx, op, emit)
+}
+
+// queueBatches is how many batches may wait for each consumer of a fragment
+// that fans out.
+const queueBatches = 8
+
+// shared is a running fragment with several consumers. Whoever claims an output
+// waits for ready, uses only its own entry of outputs, closes it, and leaves.
+type shared struct {
+	ready   chan struct{} // closed when outputs or err is set
+	outputs []exec.Operator
+	err     error
+
+	left atomic.Int32  // outputs not left yet
+	over chan struct{} // closed when all are left
+}
+
+func newShared(outputs int) *shared {
+	s := &shared{ready: make(chan struct{}), over: make(chan struct{})}
+	s.left.Store(int32(outputs))
+	return s
+}
+
+func (s *shared) leave() {
+	if s.left.Add(-1) == 0 {
+		close(s.over)
+	}
+}
+
+// runShared builds a fragment that fans out, and looks after the outputs that
+// nobody claims, in a goroutine of its own.
+func (s *Server) runShared(f *fragment) {
+	defer s.registry.end(f)
+	fan, err := s.fanOut(f.query.ctx, f)
+	if err != nil {
+		f.shared.err = s.ended(f.query.ctx, f, err)
+		close(f.shared.ready)
+		return
+	}
+	f.shared.outputs = fan.Outputs()
+	close(f.shared.ready)
+	select {
+	case <-f.shared.over:
+	case <-f.query.ctx.Done():
+		for _, i := range s.registry.unclaimed(f) {
+			s.closeOutput(f, i)
+		}
+		<-f.shared.over
+	}
+	if err := fan.Close(); err != nil {
+		s.log.Warn("closing a fragment failed", "query", f.query.id, "fragment", f.plan.ID, "err", err)
+	}
+}
+
+// fanOut divides or copies a fragment's rows.
+func (s *Server) fanOut(ctx context.Context, f *fragment) (*exec.Fanout, error) {
+	op, err := s.open(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var fan *exec.Fanout
+	if x := f.outputs[0].exchange; x.Kind == planner.HashRepartitionExchange {
+		fan, err = exec.NewPartitioner(ctx, op, x.Keys, x.Partitions, queueBatches, f.query.budget)
+	} else {
+		fan, err = exec.NewTee(ctx, op, len(f.outputs), queueBatches, f.query.budget)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("fragment %d of query %s: %w", f.plan.ID, f.query.id, err), op.Close())
+	}
+	return fan, nil
+}
+
+// slot is the index of an output among those of the fan-out.
+func (o *output) slot() int {
+	if o.exchange.Kind == planner.HashRepartitionExchange {
+		return o.exchange.Partition
+	}
+	return o.index
+}
+
+// closeOutput gives one output up; the fragment's other consumers go on.
+func (s *Server) closeOutput(f *fragment, index int) {
+	defer f.shared.leave()
+	if err := f.shared.outputs[f.outputs[index].slot()].Close(); err != nil {
+		s.log.Warn("closing an exchange failed", "query", f.query.id, "fragment", f.plan.ID, "err", err)
+	}
+}
+
+// sendShared passes the rows of one output of a shared fragment on.
+func (s *Server) sendShared(ctx context.Context, out *output, emit func(*columnar.Batch) error) error {
+	f := out.fragment
+	select {
+	case <-f.shared.ready:
+	case <-ctx.Done():
+		s.tasks.Go(func() { // the output exists only once the fragment is built
+			<-f.shared.ready
+			if f.shared.err == nil {
+				s.closeOutput(f, out.index)
+			}
+		})
+		return context.Cause(ctx)
+	}
+	if f.shared.err != nil {
+		return f.shared.err
+	}
+	defer s.closeOutput(f, out.index)
+	return drain(ctx, f.shared.outputs[out.slot()], emit)
+}
+
+// drain passes all rows of an operator on.
+func drain(ctx context.Context, op exec.Operator, emit func(*columnar.Batch) error) error {
+	for {
+		batch, err := op.Next(ctx)
+		if err != nil || batch == nil {
+			return err
+		}
+		if batch.Rows() == 0 {
+			continue
+		}
+		if err := emit(batch); err != nil {
+			return err
+		}
+	}
+}
+
+// ended turns how a fragment stopped into the error its consumers see. A real
+// failure ends the query's other fragments here as well, so that nobody waits
+// for rows that nobody will use.
+func (s *Server) ended(ctx context.Context, f *fragment, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && isCancellation(err) {
+		return context.Cause(ctx)
+	}
+	if f.query.ctx.Err() != nil {
+		return err // reported already
+	}
+	s.log.WarnContext(ctx, "fragment failed", "query", f.query.id, "fragment", f.plan.ID, "tablet", f.plan.Assignment.Tablet, "err", err)
+	f.query.cancel(err)
+	return err
+}
+
+func isCancellation(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		sqlstate.CodeOf(err) == sqlstate.QueryCanceled
+}
+
+// exchangeReader pulls a fragment's inputs from their producers.
+type exchangeReader struct {
+	server   *Server
+	fragment *fragment
+}
+
+// OpenExchange claims the exchange at once, rows flow as they are read: were it
+// claimed later, its producer could stall siblings that wait for the same rows.
+func (r *exchangeReader) OpenExchange(ctx context.Context, source *planner.ExchangeSource) (exec.Operator, error) {
+	end, ok := r.fragment.inputs[source.Exchange]
+	if !ok {
+		return nil, sqlstate.New(sqlstate.InternalError, "fragment %d reads unknown exchange %d", r.fragment.plan.ID, source.Exchange)
+	}
+	conn, err := r.server.pool.Conn(end.address)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Fetch(ctx, &pb.Ticket{
+		QueryId:         r.fragment.query.id,
+		Fragment:        uint32(end.exchange.Producer),
+		Exchange:        uint32(end.exchange.ID),
+		MetadataVersion: r.fragment.query.metadataVersion,
+	}, end.exchange.Schema)
+}

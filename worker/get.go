@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/status"
+
+	"skein/columnar"
+	"skein/flightproto"
+	"skein/flightproto/pb"
+	"skein/planner"
+)
+
+// DoGet streams one exchange of a registered fragment.
+func (s *Server) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer) error {
+	leave, err := s.enter()
+	if err != nil {
+		return flightproto.ToStatus(err)
+	}
+	defer leave()
+	ticket := &pb.Ticket{}
+	if err := flightproto.Decode(t.GetTicket(), ticket, flightproto.MaxTicketBytes); err != nil {
+		return flightproto.ToStatus(err)
+	}
+	if err := s.authorize(stream.Context(), ticket.GetAuthorization()); err != nil {
+		return flightproto.ToStatus(err)
+	}
+	out, start, err := s.registry.claim(ticket.GetQueryId(),
+		planner.FragmentID(ticket.GetFragment()), planner.ExchangeID(ticket.GetExchange()), ticket.GetTabletGeneration())
+	if err != nil {
+		return flightproto.ToStatus(err)
+	}
+	return flightproto.ToStatus(s.stream(out, start, stream))
+}
+
+// stream runs a claimed output to its end, or until its query or its consumer
+// ends. Sending blocks while a consumer does not read, whatever happens to the
+// query, and only the end of the RPC unblocks it: so it is done by a goroutine
+// that the RPC need not wait for.
+func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoGetServer) error {
+	f := out.fragment
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(f.query.ctx, func() { cancel(context.Cause(f.query.ctx)) })
+	defer stop()
+	if start && f.shared != nil {
+		s.tasks.Go(func() { s.runShared(f) })
+	}
+	done := make(chan error, 1)
+	s.tasks.Go(func() { done <- s.deliver(ctx, out, stream) })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), errQueryOver) {
+			return <-done // all is sent, this was the last fragment
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// deliver sends the rows of an output.
+func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightService_DoGetServer) (err error) {
+	f := out.fragment
+	writer := flightproto.NewBatchWriter(stream, flightproto.PhysicalSchema(out.exchange.Schema), nil)
+	emit := func(b *columnar.Batch) error { return sent(writer.Write(b)) }
+	if f.shared != nil {
+		err = s.sendShared(ctx, out, emit)
+	} else {
+		defer s.registry.end(f)
+		err = s.send(ctx, f, emit)
+	}
+	if err == nil {
+		err = sent(writer.Close())
+	}
+	var lost *lostConsumer
+	if errors.As(err, &lost) {
+		return lost.err
+	}
+	return s.ended(ctx, f, err)
+}
+
+// lostConsumer is a failure to send, which says nothing about the fragment.
+type lostConsumer struct{ err error }
+
+func (e *lostConsumer) Error() string { return "sending to a consumer: " + e.err.Error() }
+func (e *lostConsumer) Unwrap() error { return e.err }
+
+func sent(err error) error {
+	if _, transport := status.FromError(err); err != nil && transport {
+		return &lostConsumer{err: err}
+	}
+	return err
+}

@@ -1,0 +1,201 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"skein/catalog"
+	"skein/columnar"
+	"skein/consensus"
+	"skein/flightproto"
+	"skein/sqlstate"
+	"skein/storage"
+)
+
+// Node is what the worker needs of a consensus node; NodeOf adapts the real
+// one.
+type Node interface {
+	ID() catalog.NodeID
+	Clock() *consensus.Clock
+	// Metadata is the newest description of the cluster applied here.
+	Metadata() *consensus.MetaSnapshot
+	// WaitMetadata returns when Metadata has reached a version.
+	WaitMetadata(ctx context.Context, version uint64) error
+	// DoMeta runs a command or read of the meta group, JSON in and out.
+	DoMeta(ctx context.Context, command string, body []byte) ([]byte, error)
+	// Propose replicates a command and returns its answer once it is durable
+	// and applied here.
+	Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error)
+	// ReadIndex returns when everything committed before is applied here.
+	ReadIndex(ctx context.Context, id catalog.TabletID) error
+	// Leader is the node that leads a tablet hosted here.
+	Leader(id catalog.TabletID) (catalog.NodeID, bool)
+	// Tablet is the open local replica of a tablet.
+	Tablet(id catalog.TabletID) (Tablet, bool)
+	// Tablets lists the local replicas by id.
+	Tablets() []consensus.TabletStatus
+}
+
+// Tablet is the state of a local replica.
+type Tablet interface {
+	// Snapshot pins what was committed at or before a timestamp, or fails with
+	// a *storage.InDoubtError.
+	Snapshot(timestamp uint64) (Snapshot, error)
+	// InDoubt lists the prepared transactions without an outcome.
+	InDoubt() []storage.InDoubt
+	// Staged lists the transactions that have only staged rows.
+	Staged() []storage.StagedTxn
+	// Rows is how many rows are committed.
+	Rows() uint64
+}
+
+// Snapshot is a pinned state of a tablet. It stays readable until Release.
+type Snapshot interface {
+	// Scan returns between one and options.Parallelism sources that share the
+	// snapshot's rows.
+	Scan(options storage.ScanOptions) ([]Source, error)
+	// Stats summarises the snapshot per column.
+	Stats() storage.Stats
+	Release()
+}
+
+// Source yields batches, nil at the end; a batch is valid until the next call.
+type Source interface {
+	Next(ctx context.Context) (*columnar.Batch, error)
+}
+
+// NodeOf adapts a consensus node, which stays the caller's.
+func NodeOf(n *consensus.Node) Node { return realNode{n} }
+
+type realNode struct{ node *consensus.Node }
+
+func (n realNode) ID() catalog.NodeID                { return n.node.ID() }
+func (n realNode) Clock() *consensus.Clock           { return n.node.Clock() }
+func (n realNode) Metadata() *consensus.MetaSnapshot { return n.node.Meta().Local() }
+
+func (n realNode) WaitMetadata(ctx context.Context, version uint64) error {
+	for version > 0 {
+		now, err := n.node.Meta().Watch(ctx, version-1, 0)
+		if err != nil || now >= version {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n realNode) DoMeta(ctx context.Context, command string, body []byte) ([]byte, error) {
+	return n.node.Meta().Handle(ctx, command, body)
+}
+
+func (n realNode) Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
+	return n.node.Host().Propose(ctx, id, command)
+}
+
+func (n realNode) ReadIndex(ctx context.Context, id catalog.TabletID) error {
+	return n.node.Host().ReadIndex(ctx, id)
+}
+
+func (n realNode) Leader(id catalog.TabletID) (catalog.NodeID, bool) { return n.node.Host().Leader(id) }
+
+func (n realNode) Tablet(id catalog.TabletID) (Tablet, bool) {
+	t, ok := n.node.Host().Tablet(id)
+	if !ok {
+		return nil, false
+	}
+	return LocalTablet(t), true
+}
+
+func (n realNode) Tablets() []consensus.TabletStatus { return n.node.Host().Tablets() }
+
+// LocalTablet adapts a tablet of package storage.
+func LocalTablet(t *storage.Tablet) Tablet { return realTablet{t} }
+
+type realTablet struct{ *storage.Tablet }
+
+func (t realTablet) Snapshot(timestamp uint64) (Snapshot, error) {
+	s, err := t.Tablet.Snapshot(timestamp)
+	if err != nil {
+		return nil, err
+	}
+	return realSnapshot{s}, nil
+}
+
+type realSnapshot struct{ *storage.Snapshot }
+
+func (s realSnapshot) Scan(options storage.ScanOptions) ([]Source, error) {
+	scanners, err := s.Snapshot.Scan(options)
+	if err != nil {
+		return nil, err
+	}
+	sources := make([]Source, len(scanners))
+	for i, scanner := range scanners {
+		sources[i] = scanner
+	}
+	return sources, nil
+}
+
+// edge translates errors of the consensus layer into what peers understand: a
+// SQLSTATE and what a gateway may do about it.
+func edge(err error) error {
+	if err == nil || flightproto.ReasonOf(err) != flightproto.NoReason {
+		return err
+	}
+	switch {
+	case errors.Is(err, consensus.ErrTabletNotHere):
+		return flightproto.WithReason(flightproto.TabletMoved, consensus.SQLState(err))
+	case errors.Is(err, consensus.ErrNotReady), errors.Is(err, consensus.ErrUnavailable), errors.Is(err, consensus.ErrReplicaFailed):
+		return flightproto.WithReason(flightproto.Unavailable, consensus.SQLState(err))
+	case errors.Is(err, consensus.ErrClockAhead):
+		return consensus.SQLState(err)
+	}
+	return err
+}
+
+// replica returns the local replica of a tablet, waiting within bounds for one
+// that is being started: a table may be used as soon as it is created.
+func (s *Server) replica(ctx context.Context, table *catalog.Table, tablet *catalog.Tablet) (Tablet, error) {
+	if t, ok := s.cfg.Node.Tablet(tablet.ID); ok {
+		return t, nil
+	}
+	if !hosts(tablet, s.cfg.Node.ID()) {
+		return nil, flightproto.WithReason(flightproto.TabletMoved,
+			sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d", tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
+				WithHint("Refresh the table's placement and retry."))
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.MetadataWait)
+	defer cancel()
+	poll := newPoll(time.Millisecond, 50*time.Millisecond)
+	for poll.wait(ctx) {
+		if t, ok := s.cfg.Node.Tablet(tablet.ID); ok {
+			return t, nil
+		}
+	}
+	if _, known := s.cfg.Node.Metadata().Table(table.ID); !known {
+		_, err := s.table(table.ID)
+		return nil, err
+	}
+	return nil, flightproto.WithReason(flightproto.Unavailable,
+		sqlstate.New(sqlstate.CannotConnectNow, "the replica of tablet %d of table %s on node %d is not running", tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
+			WithHint("Retry in a moment."))
+}
+
+// poll waits a little longer each time, for conditions that nobody announces.
+type poll struct {
+	next, most time.Duration
+}
+
+func newPoll(first, most time.Duration) *poll { return &poll{next: first, most: most} }
+
+// wait returns false when ctx has ended.
+func (p *poll) wait(ctx context.Context) bool {
+	timer := time.NewTimer(p.next)
+	defer timer.Stop()
+	p.next = min(2*p.next, p.most)
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"skein/catalog"
+	"skein/columnar"
+	"skein/exec"
+	"skein/planner"
+	"skein/storage"
+)
+
+// tableReader opens scans of local tablets for one query.
+type tableReader struct {
+	server *Server
+	query  *query
+}
+
+// OpenScan pins the tablet at the query's snapshot, once per query, and opens
+// sources that share its rows.
+func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, parallelism int) ([]exec.Operator, error) {
+	tablet, ok := scan.Table.Tablet(scan.Tablet)
+	if !ok {
+		return nil, fmt.Errorf("scanning table %s: tablet %d is not its own", scan.Table.QualifiedName(), scan.Tablet)
+	}
+	pinned, err := r.query.pins.get(scan.Tablet, func() (Snapshot, error) {
+		return r.server.pin(ctx, scan.Table, tablet, r.query.snapshot)
+	})
+	if err != nil {
+		return nil, edge(err)
+	}
+	sources, err := pinned.Scan(storage.ScanOptions{
+		Columns:     scan.Projection,
+		Predicates:  predicates(scan),
+		Parallelism: max(parallelism, 1),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("scanning tablet %d of table %s: %w", scan.Tablet, scan.Table.QualifiedName(), err)
+	}
+	schema := scanSchema(scan)
+	operators := make([]exec.Operator, len(sources))
+	for i, source := range sources {
+		operators[i] = &scanOperator{schema: schema, source: source}
+	}
+	return operators, nil
+}
+
+// scanSchema is the physical schema of a scan's projection.
+func scanSchema(scan *planner.TabletScan) *arrow.Schema {
+	fields := make([]arrow.Field, len(scan.Projection))
+	for i, ordinal := range scan.Projection {
+		c := &scan.Table.Columns[ordinal]
+		fields[i] = arrow.Field{Name: c.Name, Type: catalog.PhysicalType(c.Type), Nullable: c.Nullable}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// pin waits until the replica has applied all that was committed, and until no
+// transaction can commit at or below the timestamp any more, and pins it.
+func (s *Server) pin(ctx context.Context, table *catalog.Table, descriptor *catalog.Tablet, timestamp uint64) (Snapshot, error) {
+	tablet, err := s.replica(ctx, table, descriptor)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Node.ReadIndex(ctx, descriptor.ID); err != nil {
+		return nil, err
+	}
+	pinned, err := tablet.Snapshot(timestamp)
+	var doubt *storage.InDoubtError
+	if errors.As(err, &doubt) {
+		err = s.resolver.awaitOutcomes(ctx, doubt, func() (err error) {
+			pinned, err = tablet.Snapshot(timestamp)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading tablet %d of table %s: %w", descriptor.ID, table.QualifiedName(), err)
+	}
+	return pinned, nil
+}
+
+// scanOperator is a source as an operator.
+type scanOperator struct {
+	schema *arrow.Schema
+	source Source
+}
+
+// Schema is the projection, with physical types.
+func (o *scanOperator) Schema() *arrow.Schema { return o.schema }
+
+// Next returns the source's next batch.
+func (o *scanOperator) Next(ctx context.Context) (*columnar.Batch, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return o.source.Next(ctx)
+}
+
+// Close does nothing: sources live as long as the query's pin.
+func (o *scanOperator) Close() error { return nil }
+
+// pins are the tablet snapshots that a query holds: all its scans of a tablet
+// read the same one, which is what makes its reads repeatable.
+type pins struct {
+	mu      sync.Mutex
+	tablets map[catalog.TabletID]*pin
+	over    bool
+}
+
+type pin struct {
+	mu       sync.Mutex
+	snapshot Snapshot
+}
+
+func newPins() *pins { return &pins{tablets: map[catalog.TabletID]*pin{}} }
+
+// get returns the query's snapshot of a tablet, taking it if it is the first.
+func (p *pins) get(id catalog.TabletID, take func() (Snapshot, error)) (Snapshot, error) {
+	p.mu.Lock()
+	entry, ok := p.tablets[id]
+	if !ok {
+		entry = &pin{}
+		p.tablets[id] = entry
+	}
+	p.mu.Unlock()
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	if entry.snapshot != nil {
+		return entry.snapshot, nil
+	}
+	snapshot, err := take()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		snapshot.Release()
+		return nil, errQueryOver
+	}
+	entry.snapshot = snapshot
+	return snapshot, nil
+}
+
+// release gives all snapshots back. No scan may be open.
+func (p *pins) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	for _, entry := range p.tablets {
+		if entry.snapshot != nil {
+			entry.snapshot.Release()
+		}
+	}
+	p.tablets = nil
+}

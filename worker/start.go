@@ -1,0 +1,211 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"skein/catalog"
+	"skein/exec"
+	"skein/flightproto"
+	"skein/flightproto/pb"
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// start registers the fragments of a request.
+func (s *Server) start(ctx context.Context, request *pb.StartRequest) (*pb.StartResponse, error) {
+	if request.GetQueryId() == "" || len(request.GetFragments()) == 0 {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a start needs a query id and fragments")
+	}
+	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+		return nil, err
+	}
+	if err := s.observe(request.GetSnapshot()); err != nil {
+		return nil, err
+	}
+	if err := s.awaitMetadata(ctx, request.GetMetadataVersion()); err != nil {
+		return nil, err
+	}
+	ends, err := decodeExchanges(request.GetExchanges())
+	if err != nil {
+		return nil, err
+	}
+	fragments := make([]*fragment, len(request.GetFragments()))
+	for i, p := range request.GetFragments() {
+		if fragments[i], err = s.decodeFragment(p, ends); err != nil {
+			return nil, err
+		}
+	}
+	q := s.newQuery(request)
+	registered, err := s.registry.add(q, fragments, s.cfg.Now().Add(s.lease(request)))
+	if err != nil || registered != q {
+		q.cancel(errQueryOver)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.log.DebugContext(ctx, "fragments started", "query", q.id, "fragments", len(fragments), "snapshot", q.snapshot)
+	return &pb.StartResponse{Clock: s.cfg.Node.Clock().Now()}, nil
+}
+
+func (s *Server) newQuery(request *pb.StartRequest) *query {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	limit := s.cfg.QueryMemoryBytes
+	if asked := int64(request.GetMemoryBytes()); asked > 0 && asked < limit {
+		limit = asked
+	}
+	return &query{
+		id:              request.GetQueryId(),
+		snapshot:        request.GetSnapshot(),
+		metadataVersion: request.GetMetadataVersion(),
+		budget:          exec.NewBudget("query", limit, s.budget),
+		pins:            newPins(),
+		ctx:             ctx,
+		cancel:          cancel,
+		fragments:       map[planner.FragmentID]*fragment{},
+	}
+}
+
+func (s *Server) lease(request *pb.StartRequest) time.Duration {
+	if ms := request.GetLeaseMillis(); ms > 0 {
+		return min(time.Duration(ms)*time.Millisecond, s.cfg.MaxLease)
+	}
+	return s.cfg.DefaultLease
+}
+
+// exchangeEnds are the exchanges of a start request by id.
+type exchangeEnds map[planner.ExchangeID]input
+
+func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
+	ends := exchangeEnds{}
+	for _, p := range list {
+		x, err := flightproto.DecodeExchange(p)
+		if err != nil {
+			return nil, err
+		}
+		if x.Schema == nil {
+			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d has no schema", x.ID)
+		}
+		if x.Kind == planner.HashRepartitionExchange && x.Partitions > 1 && (len(x.Keys) == 0 || x.Partition >= x.Partitions) {
+			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is partition %d of %d over %d keys", x.ID, x.Partition, x.Partitions, len(x.Keys))
+		}
+		if _, dup := ends[x.ID]; dup {
+			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
+		}
+		ends[x.ID] = input{exchange: x, address: p.GetProducerAddress()}
+	}
+	return ends, nil
+}
+
+// decodeFragment resolves a fragment's tables and connects it to its exchanges.
+func (s *Server) decodeFragment(p *pb.Fragment, ends exchangeEnds) (*fragment, error) {
+	plan, err := flightproto.DecodeFragment(p, s.table)
+	if err != nil {
+		return nil, err
+	}
+	f := &fragment{plan: plan, generation: p.GetTabletGeneration(), inputs: map[planner.ExchangeID]input{}}
+	for _, op := range plan.Operators {
+		if err := s.connect(f, op, ends); err != nil {
+			return nil, err
+		}
+	}
+	if len(f.outputs) == 0 {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends its rows nowhere", plan.ID)
+	}
+	return f, sinksAgree(f)
+}
+
+func (s *Server) connect(f *fragment, op planner.Operator, ends exchangeEnds) error {
+	switch op := op.(type) {
+	case *planner.TabletScan:
+		return s.checkScan(f, op)
+	case *planner.ExchangeSource:
+		end, ok := ends[op.Exchange]
+		if !ok || end.address == "" || end.exchange.Consumer != f.plan.ID {
+			return sqlstate.New(sqlstate.ProtocolViolation, "fragment %d reads exchange %d, which has no producer", f.plan.ID, op.Exchange)
+		}
+		f.inputs[op.Exchange] = end
+	case *planner.ExchangeSink:
+		end, ok := ends[op.Exchange]
+		if !ok || end.exchange.Producer != f.plan.ID {
+			return sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends exchange %d, which is not its own", f.plan.ID, op.Exchange)
+		}
+		f.outputs = append(f.outputs, &output{fragment: f, exchange: end.exchange, index: len(f.outputs)})
+	}
+	return nil
+}
+
+// checkScan refuses plans made for tablets that are not here or have changed
+// since.
+func (s *Server) checkScan(f *fragment, scan *planner.TabletScan) error {
+	tablet, _ := scan.Table.Tablet(scan.Tablet)
+	if scan.Tablet == f.plan.Assignment.Tablet && f.generation != 0 && f.generation != tablet.Generation {
+		return flightproto.WithReason(flightproto.StaleMetadata,
+			sqlstate.New(sqlstate.SerializationFailure, "tablet %d of table %s is of generation %d here, the plan is for %d",
+				scan.Tablet, scan.Table.QualifiedName(), tablet.Generation, f.generation))
+	}
+	if !hosts(tablet, s.cfg.Node.ID()) {
+		return flightproto.WithReason(flightproto.TabletMoved,
+			sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d",
+				scan.Tablet, scan.Table.QualifiedName(), s.cfg.Node.ID()).
+				WithHint("Refresh the table's placement and retry."))
+	}
+	return nil
+}
+
+func hosts(tablet *catalog.Tablet, node catalog.NodeID) bool {
+	for _, replica := range tablet.Replicas {
+		if replica.Node == node {
+			return true
+		}
+	}
+	return false
+}
+
+// sinksAgree checks that the outputs of a fragment are one edge of the plan: all
+// of one kind and, if repartitioned, distinct partitions by the same keys.
+func sinksAgree(f *fragment) error {
+	first := f.outputs[0].exchange
+	seen := map[int]bool{}
+	for _, o := range f.outputs {
+		x := o.exchange
+		same := x.Kind == first.Kind && x.Partitions == first.Partitions && len(x.Keys) == len(first.Keys)
+		for i := 0; same && i < len(x.Keys); i++ {
+			same = x.Keys[i] == first.Keys[i]
+		}
+		if !same || x.Kind == planner.HashRepartitionExchange && seen[x.Partition] {
+			return sqlstate.New(sqlstate.ProtocolViolation, "outputs of fragment %d do not fit together", f.plan.ID)
+		}
+		seen[x.Partition] = true
+	}
+	if first.Kind == planner.HashRepartitionExchange && len(f.outputs) != max(first.Partitions, 1) {
+		return sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends %d of %d partitions", f.plan.ID, len(f.outputs), first.Partitions)
+	}
+	return nil
+}
+
+// table resolves a table in the newest metadata this worker has applied.
+func (s *Server) table(id catalog.TableID) (*catalog.Table, error) {
+	table, ok := s.cfg.Node.Metadata().Table(id)
+	if !ok {
+		return nil, flightproto.WithReason(flightproto.StaleMetadata,
+			sqlstate.New(sqlstate.UndefinedTable, "table %d does not exist any more", id).WithHint("Run the statement again."))
+	}
+	return table, nil
+}
+
+// awaitMetadata waits, within bounds, until this worker knows the metadata that
+// a plan was made with.
+func (s *Server) awaitMetadata(ctx context.Context, version uint64) error {
+	if s.cfg.Node.Metadata().Version >= version {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.MetadataWait)
+	defer cancel()
+	if err := s.cfg.Node.WaitMetadata(ctx, version); err != nil {
+		return flightproto.WithReason(flightproto.Unavailable,
+			sqlstate.New(sqlstate.CannotConnectNow, "worker knows metadata version %d and waited in vain for version %d: %w",
+				s.cfg.Node.Metadata().Version, version, err))
+	}
+	return nil
+}
