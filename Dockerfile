@@ -14,7 +14,7 @@ COPY --from=build /out/skein /skein
 COPY --from=build --chown=nonroot:nonroot /out/data /var/lib/skein
 USER nonroot
 VOLUME /var/lib/skein
-EXPOSE 31337 31380 31401 31480 31501
+EXPOSE 8815 8816 31401 31480 31501
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/skein"]
-CMD ["dev", "--data", "/var/lib/skein", "--flight", "0.0.0.0:31337", "--http", "0.0.0.0:31380"]
+CMD ["dev", "--data", "/var/lib/skein", "--flight", "0.0.0.0:8815", "--http", "0.0.0.0:8816"]

@@ -1,7 +1,7 @@
 """Loads birds.csv into Skein and queries it, with the ADBC driver.
 
 pip install adbc-driver-flightsql pyarrow
-python python_adbc.py grpc://127.0.0.1:31337
+python python_adbc.py grpc://127.0.0.1:8815
 """
 
 import pathlib
@@ -11,7 +11,7 @@ import adbc_driver_flightsql.dbapi as flightsql
 import pyarrow as pa
 import pyarrow.csv
 
-uri = sys.argv[1] if len(sys.argv) > 1 else "grpc://127.0.0.1:31337"
+uri = sys.argv[1] if len(sys.argv) > 1 else "grpc://127.0.0.1:8815"
 birds = pyarrow.csv.read_csv(
     pathlib.Path(__file__).with_name("birds.csv"),
     convert_options=pyarrow.csv.ConvertOptions(column_types={"mass_kg": pa.decimal128(6, 2)}),

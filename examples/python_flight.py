@@ -4,7 +4,7 @@ The text of a statement is the command of a Flight descriptor, the name of a
 table its path.
 
 pip install pyarrow
-python python_flight.py grpc://127.0.0.1:31337
+python python_flight.py grpc://127.0.0.1:8815
 """
 
 import pathlib
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.flight as flight
 
-uri = sys.argv[1] if len(sys.argv) > 1 else "grpc://127.0.0.1:31337"
+uri = sys.argv[1] if len(sys.argv) > 1 else "grpc://127.0.0.1:8815"
 birds = pyarrow.csv.read_csv(
     pathlib.Path(__file__).with_name("birds.csv"),
     convert_options=pyarrow.csv.ConvertOptions(column_types={"mass_kg": pa.decimal128(6, 2)}),

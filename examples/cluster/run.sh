@@ -7,11 +7,12 @@ cd "$(dirname "$0")/../.."
 skein=${SKEIN:-./bin/skein}
 pids=()
 
-# start NAME COMMAND...: the name goes before every line of the log.
+# start NAME COMMAND...: the name goes before every line of the log. Ctrl-C must
+# not end what reads the log, or the process could not write its last lines.
 start() {
   local name=$1
   shift
-  "$@" > >(sed -u "s/^/$name | /") 2>&1 &
+  "$@" > >(trap '' INT TERM; exec sed -u "s/^/$name | /") 2>&1 &
   pids+=($!)
 }
 
@@ -32,7 +33,7 @@ for n in 1 2 3; do
 done
 start gateway "$skein" gateway --config examples/cluster/gateway.yaml
 
-echo "Flight SQL at grpc://127.0.0.1:31337, health at http://127.0.0.1:31380/readyz; Ctrl-C stops all"
+echo "Flight SQL at grpc://127.0.0.1:8815, health at http://127.0.0.1:8816/readyz; Ctrl-C stops all"
 # The first process to end ends the cluster; a healthy one runs until Ctrl-C.
 wait -n "${pids[@]}"
 echo "a process has ended, stopping the others" >&2

@@ -1,7 +1,7 @@
 // Command go_adbc loads birds.csv into Skein and queries it, with the ADBC
 // driver.
 //
-//	go run ./examples/go_adbc grpc://127.0.0.1:31337 examples/birds.csv
+//	go run ./examples/go_adbc grpc://127.0.0.1:8815 examples/birds.csv
 package main
 
 import (
@@ -29,7 +29,7 @@ var birds = arrow.NewSchema([]arrow.Field{
 
 func main() {
 	log.SetFlags(0)
-	uri, path := "grpc://127.0.0.1:31337", "examples/birds.csv"
+	uri, path := "grpc://127.0.0.1:8815", "examples/birds.csv"
 	if len(os.Args) > 1 {
 		uri = os.Args[1]
 	}

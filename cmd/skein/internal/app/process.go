@@ -87,14 +87,40 @@ func (p *process) stop() error {
 	var errs []error
 	for i := len(p.parts) - 1; i >= 0; i-- {
 		part, began := p.parts[i], time.Now()
-		if err := part.stop(ctx); err != nil {
+		ended, err := stopPart(ctx, part)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("stopping %s: %w", part.name, err))
-			continue
+		}
+		if !ended {
+			break // the parts below may still be in use
 		}
 		p.logger.Debug("stopped", "part", part.name, "duration", time.Since(began))
 	}
 	p.parts = nil
 	return errors.Join(errs...)
+}
+
+// overtime is how long a part may go on when the grace period is over, to
+// notice it. One that hangs, say in a disk that does not answer, is left behind.
+const overtime = 2 * time.Second
+
+// stopPart stops one part and reports whether it has ended.
+func stopPart(ctx context.Context, p part) (ended bool, err error) {
+	done := make(chan error, 1)
+	go func() { done <- p.stop(ctx) }()
+	select {
+	case err := <-done:
+		return true, err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(overtime)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return true, err
+	case <-timer.C:
+		return false, fmt.Errorf("it did not end in time: %w", ctx.Err())
+	}
 }
 
 // serveHTTP starts health and metrics unless the settings have no address.

@@ -13,8 +13,8 @@ import (
 // Default addresses. All listen on the loopback interface: Skein is reachable
 // from elsewhere only when told so.
 const (
-	DefaultFlight       = "127.0.0.1:31337"
-	DefaultHTTP         = "127.0.0.1:31380"
+	DefaultFlight       = "127.0.0.1:8815"
+	DefaultHTTP         = "127.0.0.1:8816"
 	DefaultGrace        = 10 * time.Second
 	DefaultCluster      = "skein"
 	InMemory            = ":memory:" // data directory that is removed at exit
