@@ -51,10 +51,23 @@ type Aggregate struct {
 // JoinKind is the kind of a join.
 type JoinKind string
 
-// InnerJoin keeps the pairs that match. CrossJoin has no keys.
+// The kinds of join. Inner, left, right and full joins output the left's
+// columns, then the right's, those of a side that can be missing made nullable.
+// Semi and anti joins output the left's columns only: the rows with, and those
+// without, a match. A mark join outputs the left's columns and one nullable
+// boolean, the value of "left key IN (right keys)" in three-valued logic. A
+// single join is a left join that fails with 21000 when a left row has more
+// than one match: a scalar subquery. CrossJoin has no keys.
 const (
-	InnerJoin JoinKind = "inner"
-	CrossJoin JoinKind = "cross"
+	InnerJoin  JoinKind = "inner"
+	LeftJoin   JoinKind = "left"
+	RightJoin  JoinKind = "right"
+	FullJoin   JoinKind = "full"
+	SemiJoin   JoinKind = "semi"
+	AntiJoin   JoinKind = "anti"
+	MarkJoin   JoinKind = "mark"
+	SingleJoin JoinKind = "single"
+	CrossJoin  JoinKind = "cross"
 )
 
 // Join combines two inputs: output columns are the left's, then the right's.
