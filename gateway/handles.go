@@ -94,10 +94,3 @@ func (h *handles[T]) drop(id string) {
 	defer h.mu.Unlock()
 	delete(h.entries, id)
 }
-
-// size is the number of open handles, expired ones included.
-func (h *handles[T]) size() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.entries)
-}
