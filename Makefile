@@ -28,6 +28,10 @@ test: ## Run all tests, those of concurrent packages with the race detector too
 	$(GO) test ./...
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
 
+.PHONY: test-slt
+test-slt: ## Run the SQL suites of cmd/skein/testdata/slt against servers of their own
+	$(GO) test ./cmd/skein -run '^TestSLT$$' -count=1
+
 .PHONY: lint
 lint: ## Check formatting, vet and staticcheck, of bench too
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -43,6 +47,10 @@ cluster: build ## Run three workers and a gateway on this machine, until Ctrl-C
 .PHONY: bench-tpch
 bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
 	cd bench && $(GO) build -o bin/tpch ./cmd/tpch && ./bin/tpch --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
+.PHONY: bench-store
+bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
+	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)
 
 .PHONY: test-clients
 test-clients: build ## Run examples/ against a fresh server; also needs python3 with venv, a JDK and Maven

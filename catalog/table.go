@@ -37,6 +37,9 @@ type Table struct {
 	Partitioning Partitioning `json:"partitioning"`
 	Replicas     int          `json:"replicas"`
 	Tablets      []Tablet     `json:"tablets"` // layout order: ascending bucket or range
+	// NextColumnID is the id of the next column to be added, 0 in descriptors
+	// whose columns have no ids.
+	NextColumnID int `json:"next_column_id,omitempty"`
 }
 
 // Column is one column of a Table.
@@ -47,6 +50,10 @@ type Column struct {
 	Default  string // canonical SQL of a constant expression, "" for none
 	// MaxLength bounds the characters of a VARCHAR(n); 0 is unbounded.
 	MaxLength int
+	// ID names the column within its table for ever, whatever its name and
+	// place: ids start at 1 and are never reused. 0 stands for ordinal + 1. See
+	// Table.ColumnID.
+	ID int
 }
 
 // PartitionKind says how rows map onto tablets.
@@ -107,6 +114,41 @@ func (t *Table) Column(name string) int {
 	return -1
 }
 
+// ColumnID is the id of the column with an ordinal.
+func (t *Table) ColumnID(ordinal int) int {
+	if id := t.Columns[ordinal].ID; id != 0 {
+		return id
+	}
+	return ordinal + 1
+}
+
+// ColumnByID returns the ordinal of the column with an id, or -1.
+func (t *Table) ColumnByID(id int) int {
+	for i := range t.Columns {
+		if t.ColumnID(i) == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// AssignColumnIDs gives ids to the columns that have none: above all ids that
+// were ever given in the table. Call it on a Table that is not published yet
+// and whose Columns are not shared.
+func (t *Table) AssignColumnIDs() {
+	next := max(t.NextColumnID, 1)
+	for i := range t.Columns {
+		next = max(next, t.Columns[i].ID+1)
+	}
+	for i := range t.Columns {
+		if t.Columns[i].ID == 0 {
+			t.Columns[i].ID = next
+			next++
+		}
+	}
+	t.NextColumnID = next
+}
+
 // ArrowSchema is the schema clients see: SQL types in their public Arrow form.
 func (t *Table) ArrowSchema() *arrow.Schema {
 	fields := make([]arrow.Field, len(t.Columns))
@@ -132,11 +174,12 @@ type columnJSON struct {
 	Nullable  bool   `json:"nullable,omitempty"`
 	Default   string `json:"default,omitempty"`
 	MaxLength int    `json:"max_length,omitempty"`
+	ID        int    `json:"id,omitempty"`
 }
 
 // MarshalJSON spells the type as SQL.
 func (c Column) MarshalJSON() ([]byte, error) {
-	return json.Marshal(columnJSON{c.Name, TypeName(c.Type), c.Nullable, c.Default, c.MaxLength})
+	return json.Marshal(columnJSON{c.Name, TypeName(c.Type), c.Nullable, c.Default, c.MaxLength, c.ID})
 }
 
 // UnmarshalJSON reverses MarshalJSON.
@@ -149,7 +192,7 @@ func (c *Column) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("column %q: %w", j.Name, err)
 	}
-	*c = Column{Name: j.Name, Type: dt, Nullable: j.Nullable, Default: j.Default, MaxLength: j.MaxLength}
+	*c = Column{Name: j.Name, Type: dt, Nullable: j.Nullable, Default: j.Default, MaxLength: j.MaxLength, ID: j.ID}
 	return nil
 }
 

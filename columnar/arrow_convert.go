@@ -1,6 +1,7 @@
 package columnar
 
 import (
+	"bytes"
 	"math"
 	"math/big"
 	"unicode/utf8"
@@ -394,12 +395,33 @@ func CheckUTF8(v *Vector) error {
 			continue
 		}
 		p := v.BytesAt(i)
-		ok := utf8.Valid(p)
-		for _, c := range p {
-			ok = ok && c != 0
+		if !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
+			return sqlstate.New(sqlstate.InvalidByteSequence, "row %d holds text with %s: %.40q", i, invalidText(p), p)
 		}
-		if !ok {
-			return sqlstate.New(sqlstate.InvalidByteSequence, "row %d holds text that is not valid UTF-8: %.40q", i, p)
+	}
+	return nil
+}
+
+// invalidText says what CheckUTF8 has against a value.
+func invalidText(p []byte) string {
+	if utf8.Valid(p) {
+		return "a NUL character, which text cannot have"
+	}
+	return "bytes that are not valid UTF-8"
+}
+
+// maxTime is 24:00:00, the latest time of day, in microseconds.
+const maxTime = 24 * 60 * 60 * 1_000_000
+
+// CheckTime fails with SQLSTATE 22008, naming the row, when a non-null value of
+// a time64[us] vector is no time of day.
+func CheckTime(v *Vector) error {
+	if v.Type.ID() != arrow.TIME64 {
+		return nil
+	}
+	for i, x := range Values[int64](v) {
+		if (x < 0 || x > maxTime) && !v.IsNull(i) {
+			return sqlstate.New(sqlstate.DatetimeOverflow, "row %d holds %d us, which is no time of day", i, x)
 		}
 	}
 	return nil

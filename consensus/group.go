@@ -29,6 +29,11 @@ type group struct {
 	stopc   <-chan struct{}
 	failure atomic.Pointer[error]
 
+	// lone is set before the replica starts where it is the group's only one, and
+	// caughtUp once it has applied all that was committed before it started.
+	lone     bool
+	caughtUp atomic.Bool
+
 	// logged and mark measure the log's growth; only Update touches them.
 	logged int64
 	mark   uint64
@@ -110,11 +115,16 @@ const (
 
 // grew accounts for applied entries and, each time the log has grown by the
 // configured bytes, asks for a cut that keeps about half of that for followers
-// that lag. Cuts by number of entries are the library's own.
+// that lag. Without followers it cuts more often and keeps nothing. Cuts by
+// number of entries are the library's own.
 func (g *group) grew(index uint64, bytes int) {
 	limit := g.host.cfg.LogBytes
 	g.logged += int64(bytes)
-	if g.mark == 0 && g.logged >= limit/2 {
+	switch {
+	case g.lone:
+		limit /= loneLogShare
+		g.mark = index
+	case g.mark == 0 && g.logged >= limit/2:
 		g.mark = index
 	}
 	if g.logged < limit {
@@ -124,6 +134,9 @@ func (g *group) grew(index uint64, bytes int) {
 	g.logged, g.mark = 0, 0
 	g.host.background(func(ctx context.Context) { g.cut(ctx, keepAfter) })
 }
+
+// loneLogShare divides the log's bound for groups of one replica.
+const loneLogShare = 4
 
 // cut has the state machine synced and the log removed up to an index.
 func (g *group) cut(ctx context.Context, upTo uint64) {

@@ -222,7 +222,11 @@ func newNodeHost(cfg config.NodeHostConfig) (host *dragonboat.NodeHost, err erro
 			host, err = nil, fmt.Errorf("raft library: %v", r)
 		}
 	}()
-	return dragonboat.NewNodeHost(cfg)
+	host, err = dragonboat.NewNodeHost(cfg)
+	if err == nil && host == nil { // its answer to a damaged file of its own
+		err = fmt.Errorf("raft library: the files in %s are damaged", cfg.NodeHostDir)
+	}
+	return host, err
 }
 
 // NodeID is the node that the host was opened for.

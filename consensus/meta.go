@@ -189,6 +189,8 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.PublishTable)
 	case MetaDropTable:
 		return handle(ctx, command, body, m.DropTable)
+	case MetaAlterTable:
+		return handle(ctx, command, body, m.AlterTable)
 	case MetaRegisterNode:
 		return handle(ctx, command, body, m.RegisterNode)
 	case MetaReadSnapshot:

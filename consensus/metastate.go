@@ -97,6 +97,10 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = dispatch(s, c.Body, func(r *DropTable) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.dropTable(r) }
 		})
+	case MetaAlterTable:
+		id, answer = dispatch(s, c.Body, func(r *AlterTable) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.alterTable(r) }
+		})
 	case MetaRegisterNode:
 		id, answer = dispatch(s, c.Body, func(r *RegisterNode) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.registerNode(r) }
@@ -152,6 +156,8 @@ func (s *metaState) createTable(r *CreateTable) metaAnswer {
 	s.counters.Version++
 	t.ID, t.Version, t.Replicas = s.counters.NextTable, s.counters.Version, replicas
 	s.counters.NextTable++
+	t.Columns = slices.Clone(t.Columns)
+	t.AssignColumnIDs()
 	t.Tablets = slices.Clone(t.Tablets)
 	for i := range t.Tablets {
 		s.assign(&t.Tablets[i], p.place(replicas))

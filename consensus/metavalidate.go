@@ -2,6 +2,8 @@ package consensus
 
 import (
 	"bytes"
+	"strings"
+	"unicode/utf8"
 
 	"skein/catalog"
 	"skein/sqlstate"
@@ -11,7 +13,21 @@ import (
 const (
 	maxColumns = 1600
 	maxTablets = 4096
+	// maxName bounds a name in bytes. SQL cuts names at 63 as PostgreSQL does;
+	// an ingest sends its own, which must still fit into errors and listings.
+	maxName = 255
 )
+
+// validateName checks the name of a table or column that is to be stored.
+func validateName(what, name string) *sqlstate.Error {
+	switch {
+	case len(name) > maxName:
+		return sqlstate.New(sqlstate.NameTooLong, "the name of a %s has %d bytes, %d are possible: %.60q...", what, len(name), maxName, name)
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return sqlstate.New(sqlstate.InvalidByteSequence, "the %s name %q holds a NUL character or bytes that are not UTF-8", what, name)
+	}
+	return nil
+}
 
 // validateTable checks a table that is to be created: what every layer above
 // relies on without looking again.
@@ -19,20 +35,30 @@ func validateTable(t *catalog.Table) *sqlstate.Error {
 	if t == nil || t.Name == "" || t.Schema == "" {
 		return sqlstate.New(sqlstate.InvalidTableDefinition, "a table needs a schema and a name")
 	}
+	if err := validateName("table", t.Name); err != nil {
+		return err
+	}
 	name := t.QualifiedName()
 	if len(t.Columns) == 0 || len(t.Columns) > maxColumns {
 		return sqlstate.New(sqlstate.InvalidTableDefinition, "table %s has %d columns, 1 to %d are possible", name, len(t.Columns), maxColumns)
 	}
-	seen := make(map[string]bool, len(t.Columns))
+	seen, ids := make(map[string]bool, len(t.Columns)), make(map[int]bool, len(t.Columns))
 	for i := range t.Columns {
 		c := &t.Columns[i]
 		if c.Name == "" || c.Type == nil {
 			return sqlstate.New(sqlstate.InvalidTableDefinition, "column %d of table %s has no name or type", i+1, name)
 		}
+		if err := validateName("column", c.Name); err != nil {
+			return err
+		}
 		if seen[c.Name] {
 			return sqlstate.New(sqlstate.DuplicateColumn, "column %q of table %s is specified more than once", c.Name, name)
 		}
 		seen[c.Name] = true
+		if c.ID < 0 || (c.ID > 0 && ids[c.ID]) {
+			return sqlstate.New(sqlstate.InvalidTableDefinition, "column %q of table %s has the id %d, which is not its own", c.Name, name, c.ID)
+		}
+		ids[c.ID] = true
 	}
 	if err := validateOrdinals(t, "primary key", t.PrimaryKey); err != nil {
 		return err

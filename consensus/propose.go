@@ -52,12 +52,19 @@ func (g *group) propose(ctx context.Context, entry []byte) (sm.Result, error) {
 	})
 }
 
-// readIndex returns once this replica has applied everything that was committed
-// before the call.
+// readIndex returns once this replica has applied everything that was
+// acknowledged before the call. The only replica of a group acknowledges what
+// it has applied itself, so that it need ask only once, after it has started.
 func (g *group) readIndex(ctx context.Context) error {
+	if g.lone && g.caughtUp.Load() && !isClosed(g.closed) {
+		return g.err()
+	}
 	_, err := g.retry(ctx, minPatience, func(timeout time.Duration) (*dragonboat.RequestState, error) {
 		return g.host.raft.ReadIndex(g.id, timeout)
 	})
+	if err == nil {
+		g.caughtUp.Store(true)
+	}
 	return err
 }
 

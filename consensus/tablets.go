@@ -32,7 +32,13 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	if r, ok := h.replica(tablet.ID); ok {
-		return r.err()
+		if err := r.err(); err != nil {
+			return err
+		}
+		if r.sm.tablet.Table().Version < table.Version { // it was altered
+			return r.sm.tablet.SetTable(table)
+		}
+		return nil
 	}
 	own, targets, err := h.membersOf(&tablet)
 	if err != nil {
@@ -266,12 +272,28 @@ func (h *Host) Tablets() []TabletStatus {
 	return list
 }
 
+// hasLog reports whether the Raft log knows a group. The library panics where
+// its files cannot be read.
+func (h *Host) hasLog(g *group) (known bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("reading the Raft log of group %d in %s: %.300s", g.id, h.cfg.DataDir, fmt.Sprint(r))
+		}
+	}()
+	return h.raft.HasNodeInfo(g.id, g.replica), nil
+}
+
 // startGroup starts a local replica. applied is what the store holds for it.
 func (h *Host) startGroup(ctx context.Context, g *group, members map[uint64]dragonboat.Target, applied uint64, machine sm.IOnDiskStateMachine) error {
-	if applied > 0 && !h.raft.HasNodeInfo(g.id, g.replica) {
+	known, err := h.hasLog(g)
+	if err != nil {
+		return err
+	}
+	if applied > 0 && !known {
 		// A group that lost its log would be elected as a new, empty one.
 		return fmt.Errorf("the store in use has applied entry %d of group %d but its Raft log is missing; restore the Raft directory", applied, g.id)
 	}
+	g.lone = len(members) == 1
 	h.leaders.add(g)
 	factory := func(uint64, uint64) sm.IOnDiskStateMachine { return machine }
 	for {

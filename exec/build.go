@@ -20,7 +20,7 @@ import (
 // A panic anywhere in the tree comes out of Next as an internal error. The
 // context of the first Next governs all goroutines of the tree.
 func Build(ctx context.Context, ops []planner.Operator, env *Env) (Operator, error) {
-	b := &builder{env: env, parallelism: max(1, env.Parallelism)}
+	b := &builder{env: env.withSpill(), parallelism: max(1, env.Parallelism)}
 	var root Operator
 	err := guard("preparing a query", func() (err error) {
 		root, err = b.run(ctx, ops)
@@ -90,6 +90,8 @@ func (b *builder) step(ctx context.Context, op planner.Operator) error {
 		return nil
 	case *planner.HashJoin:
 		return b.join(op)
+	case *planner.UnionAll:
+		return b.unionAll(op)
 	}
 	if len(b.stack) == 0 {
 		return malformed("%T has no input", op)
@@ -108,7 +110,11 @@ func (b *builder) unary(op planner.Operator) error {
 	case *planner.PartialAggregate:
 		return b.each(func(in Operator) (Operator, error) { return newPartialAggregate(in, op, budget) })
 	case *planner.FinalAggregate:
-		return b.single(func(in Operator) (Operator, error) { return newFinalAggregate(in, op, budget) })
+		return b.single(func(in Operator) (Operator, error) { return newFinalAggregate(in, op, b.env, 0) })
+	case *planner.CompleteAggregate:
+		return b.single(func(in Operator) (Operator, error) { return newCompleteAggregate(in, op, budget) })
+	case *planner.WindowOp:
+		return b.single(func(in Operator) (Operator, error) { return newWindow(in, op, b.env) })
 	case *planner.MergeSort:
 		return b.mergeSort(op)
 	case *planner.TopK:
@@ -148,9 +154,9 @@ func (b *builder) single(wrap func(Operator) (Operator, error)) error {
 func (b *builder) sorted(keys []planner.SortKey, limit int64) error {
 	err := b.each(func(in Operator) (Operator, error) {
 		if limit >= 0 {
-			return newTopK(in, keys, limit, b.env.Budget)
+			return newTopK(in, keys, limit, b.env)
 		}
-		return newSort(in, keys, b.env.Budget)
+		return newSort(in, keys, b.env)
 	})
 	if err != nil {
 		return err
@@ -204,13 +210,13 @@ func (b *builder) checkScan(op *planner.TabletScan, got *arrow.Schema) error {
 		return malformed("the scan of %s has %d columns instead of %d", op.Table.QualifiedName(), got.NumFields(), len(op.Projection))
 	}
 	for i, c := range op.Projection {
-		if c < 0 || c >= len(op.Table.Columns) {
+		if !planner.ValidProjection(op.Table, c) {
 			return malformed("%s has no column %d", op.Table.QualifiedName(), c)
 		}
-		want := catalog.PhysicalType(op.Table.Columns[c].Type)
+		want := catalog.PhysicalType(planner.ProjectedColumn(op.Table, c).Type)
 		if !arrow.TypeEqual(want, got.Field(i).Type) {
 			return malformed("the scan of %s.%s has type %s instead of %s", op.Table.QualifiedName(),
-				op.Table.Columns[c].Name, got.Field(i).Type, want)
+				planner.ProjectedColumn(op.Table, c).Name, got.Field(i).Type, want)
 		}
 	}
 	return nil
@@ -238,11 +244,31 @@ func (b *builder) join(op *planner.HashJoin) error {
 	}
 	n := len(b.stack)
 	left, right := b.stack[n-2], b.stack[n-1]
-	parts, err := newJoinParts(op, left.parts, right.parts, b.env.Budget)
+	parts, err := newJoinParts(op, left.parts, right.parts, b.env)
 	if err != nil {
 		return err
 	}
 	b.stack = append(b.stack[:n-2], &stream{parts: parts})
+	return nil
+}
+
+// unionAll makes the parts of all inputs parts of one stream.
+func (b *builder) unionAll(op *planner.UnionAll) error {
+	n := len(b.stack) - op.Inputs
+	if op.Inputs < 1 || n < 0 {
+		return malformed("a union of %d inputs has %d", op.Inputs, len(b.stack))
+	}
+	all := &stream{}
+	want := physicalSchema(op.Schema)
+	for _, s := range b.stack[n:] {
+		for _, part := range s.parts {
+			if err := checkTypes(part.Schema(), want); err != nil {
+				return err
+			}
+		}
+		all.parts = append(all.parts, s.parts...)
+	}
+	b.stack = append(b.stack[:n], all)
 	return nil
 }
 

@@ -253,7 +253,7 @@ func appendBytea(dst, p []byte) ([]byte, error) {
 		h = bytes.Join(bytes.Fields(h), nil)
 		out, err := hex.AppendDecode(dst, h)
 		if err != nil {
-			return dst, sqlstate.New(sqlstate.InvalidText, "invalid hexadecimal data in a bytea: %v", err)
+			return dst, sqlstate.New(sqlstate.InvalidParameter, "invalid hexadecimal data in a bytea: %v", err)
 		}
 		return out, nil
 	}

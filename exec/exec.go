@@ -49,4 +49,12 @@ type Env struct {
 	Exchanges   ExchangeReader
 	Parallelism int     // goroutines for one pipeline, at least 1
 	Budget      *Budget // accounts the memory of hash tables and sorts
+	// SpillDir is where operators that run out of Budget put rows aside, empty
+	// to let them fail instead; MaxSpill bounds the bytes that one Build may have
+	// there at once, 0 for no bound. The files are gone when the tree is closed,
+	// and do not outlive the process.
+	SpillDir string
+	MaxSpill uint64
+
+	spill *spillSpace // made by Build
 }

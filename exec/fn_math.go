@@ -42,7 +42,7 @@ func mathFunctions() []*function {
 			overloads: append(rounding(roundTruncate, math.Trunc), placesOverload(roundTruncate))},
 		{name: "sqrt", doc: "Square root.", overloads: real1(func(x float64) (float64, error) {
 			if x < 0 {
-				return 0, sqlstate.New(sqlstate.InvalidParameter, "cannot take square root of a negative number")
+				return 0, sqlstate.New(sqlstate.InvalidPowerArgument, "cannot take square root of a negative number")
 			}
 			return math.Sqrt(x), nil
 		})},
@@ -62,9 +62,9 @@ func mathFunctions() []*function {
 func logarithm(x float64, fn func(float64) float64) (float64, error) {
 	switch {
 	case x == 0:
-		return 0, sqlstate.New(sqlstate.InvalidParameter, "cannot take logarithm of zero")
+		return 0, sqlstate.New(sqlstate.InvalidLogArgument, "cannot take logarithm of zero")
 	case x < 0:
-		return 0, sqlstate.New(sqlstate.InvalidParameter, "cannot take logarithm of a negative number")
+		return 0, sqlstate.New(sqlstate.InvalidLogArgument, "cannot take logarithm of a negative number")
 	}
 	return fn(x), nil
 }
@@ -72,9 +72,9 @@ func logarithm(x float64, fn func(float64) float64) (float64, error) {
 func power(a, b float64) (float64, error) {
 	switch {
 	case a == 0 && b < 0:
-		return 0, sqlstate.New(sqlstate.InvalidParameter, "zero raised to a negative power is undefined")
+		return 0, sqlstate.New(sqlstate.InvalidPowerArgument, "zero raised to a negative power is undefined")
 	case a < 0 && b != math.Trunc(b) && !math.IsInf(a, 0) && !math.IsInf(b, 0):
-		return 0, sqlstate.New(sqlstate.InvalidParameter, "a negative number raised to a non-integer power yields a complex result")
+		return 0, sqlstate.New(sqlstate.InvalidPowerArgument, "a negative number raised to a non-integer power yields a complex result")
 	}
 	r := math.Pow(a, b)
 	if r == 0 && a != 0 && !math.IsInf(a, 0) && !math.IsInf(b, 0) {

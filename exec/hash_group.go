@@ -48,6 +48,12 @@ func (g *grouper) reset() {
 	g.keys.free()
 }
 
+// clear forgets all groups and keeps their memory for others.
+func (g *grouper) clear() {
+	g.table.clear()
+	g.keys.reset()
+}
+
 // assign returns the group id of every selected row, valid until the next call.
 // reserve is called with the number of groups that the batch may bring, before
 // any is added; when it or a reservation of the grouper itself fails, no group

@@ -23,6 +23,8 @@ type keyTable interface {
 	len() int
 	// reset forgets the keys and frees the memory.
 	reset()
+	// clear forgets the keys and keeps the memory.
+	clear()
 }
 
 func newKeyTable(shape keyShape, acct *Account) keyTable {
@@ -69,6 +71,11 @@ func (t *wordTable) len() int { return t.count }
 
 func (t *wordTable) reset() {
 	t.slots = freeSlice(t.acct, t.slots)
+	t.count, t.nullID = 0, -1
+}
+
+func (t *wordTable) clear() {
+	clear(t.slots)
 	t.count, t.nullID = 0, -1
 }
 
@@ -211,6 +218,11 @@ func (t *wideTable) reset() {
 	t.keys = freeSlice(t.acct, t.keys)
 }
 
+func (t *wideTable) clear() {
+	clear(t.slots)
+	t.hashes, t.keys = t.hashes[:0], t.keys[:0]
+}
+
 func (t *wideTable) reserve(k *keyCoder) error {
 	var err error
 	if t.keys, err = growSlice(t.acct, t.keys, k.n); err != nil {
@@ -281,6 +293,11 @@ func (t *bytesTable) reset() {
 	t.ends = freeSlice(t.acct, t.ends)
 	t.arena = freeSlice(t.acct, t.arena)
 	t.nullID = -1
+}
+
+func (t *bytesTable) clear() {
+	clear(t.slots)
+	t.hashes, t.ends, t.arena, t.nullID = t.hashes[:0], t.ends[:0], t.arena[:0], -1
 }
 
 func (t *bytesTable) reserve(k *keyCoder) error {

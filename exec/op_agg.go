@@ -41,12 +41,14 @@ type aggregateOp struct {
 	// its state with another call
 	calls []aggOutput
 
-	held   *columnar.Batch // batch that found no room before a flush
-	done   bool            // the input has ended
-	emits  bool            // emitting groups from at on
-	at     int
-	closed bool
-	out    columnar.Batch
+	spill     *aggSpill       // of a final aggregate that may put states on disk
+	clustered bool            // emitting before memory runs out
+	held      *columnar.Batch // batch that found no room before a flush
+	done      bool            // the input has ended
+	emits     bool            // emitting groups from at on
+	at        int
+	closed    bool
+	out       columnar.Batch
 }
 
 // aggOutput is where a call's values come from and go to.
@@ -92,6 +94,8 @@ const (
 	sumAndCount
 	smallest
 	greatest
+	firstValue
+	moments
 )
 
 type stateKey struct {
@@ -116,8 +120,23 @@ func partialState(call planner.AggCall, schema *arrow.Schema) (stateKey, error) 
 		return stateKey{smallest, call.Arg}, nil
 	case planner.Max:
 		return stateKey{greatest, call.Arg}, nil
+	case planner.BoolAnd, planner.BoolOr:
+		if schema.Field(call.Arg).Type.ID() != arrow.BOOL {
+			break
+		}
+		if call.Func == planner.BoolAnd {
+			return stateKey{smallest, call.Arg}, nil
+		}
+		return stateKey{greatest, call.Arg}, nil
+	case planner.AnyValue:
+		return stateKey{firstValue, call.Arg}, nil
+	case planner.StddevSamp, planner.StddevPop, planner.VarSamp, planner.VarPop:
+		if schema.Field(call.Arg).Type.ID() == arrow.FLOAT64 {
+			return stateKey{moments, call.Arg}, nil
+		}
 	}
-	return stateKey{}, sqlstate.New(sqlstate.FeatureNotSupported, "aggregate function %s is not supported", call.Func)
+	return stateKey{}, sqlstate.New(sqlstate.FeatureNotSupported, "aggregate function %s of type %s is not supported",
+		call.Func, schema.Field(call.Arg).Type)
 }
 
 func (k stateKey) build(schema *arrow.Schema, acct *Account) (aggState, error) {
@@ -126,6 +145,10 @@ func (k stateKey) build(schema *arrow.Schema, acct *Account) (aggState, error) {
 		return &countState{acct: acct, col: k.col}, nil
 	case sumAndCount:
 		return newSumState(schema.Field(k.col).Type, k.col, -1, false, acct)
+	case firstValue:
+		return newFirstState(schema.Field(k.col).Type, k.col, acct)
+	case moments:
+		return &momentState{acct: acct, col: k.col}, nil
 	}
 	return newExtremeState(schema.Field(k.col).Type, k.col, k.kind == greatest, acct)
 }
@@ -148,18 +171,26 @@ func newSumState(dt arrow.DataType, col, count int, average bool, acct *Account)
 
 // stateWidth is the number of state columns of a call.
 func stateWidth(f planner.AggFunc) int {
-	if f == planner.Avg {
+	switch f {
+	case planner.Avg:
 		return 2
+	case planner.StddevSamp, planner.StddevPop, planner.VarSamp, planner.VarPop:
+		return 3
 	}
 	return 1
 }
 
-func newFinalAggregate(input Operator, op *planner.FinalAggregate, budget *Budget) (Operator, error) {
-	a, err := newAggregate(input, op.GroupBy, op.Schema, budget.Account("aggregation"))
+// newFinalAggregate combines states; depth counts how often the input has been
+// partitioned to fit in memory.
+func newFinalAggregate(input Operator, op *planner.FinalAggregate, env *Env, depth int) (Operator, error) {
+	a, err := newAggregate(input, op.GroupBy, op.Schema, env.Budget.Account("aggregation"))
 	if err != nil {
 		return nil, err
 	}
 	a.final = true
+	if env.spills() && len(op.GroupBy) > 0 && depth < maxSpillDepth {
+		a.spill = &aggSpill{op: op, env: env, depth: depth}
+	}
 	col := len(op.GroupBy)
 	for i, call := range op.Calls {
 		width := stateWidth(call.Func)
@@ -169,6 +200,9 @@ func newFinalAggregate(input Operator, op *planner.FinalAggregate, budget *Budge
 		state, err := finalState(call, input.Schema().Field(col).Type, col, a.acct)
 		if err != nil {
 			return nil, err
+		}
+		if a.spill != nil {
+			a.spill.states = append(a.spill.states, aggOutput{state: state, first: col, width: width})
 		}
 		col += width
 		a.states = append(a.states, state)
@@ -189,10 +223,14 @@ func finalState(call planner.AggCall, dt arrow.DataType, col int, acct *Account)
 		return newSumState(dt, col, -1, false, acct)
 	case planner.Avg:
 		return newSumState(dt, col, col+1, true, acct)
-	case planner.Min:
+	case planner.Min, planner.BoolAnd:
 		return newExtremeState(dt, col, false, acct)
-	case planner.Max:
+	case planner.Max, planner.BoolOr:
 		return newExtremeState(dt, col, true, acct)
+	case planner.AnyValue:
+		return newFirstState(dt, col, acct)
+	case planner.StddevSamp, planner.StddevPop, planner.VarSamp, planner.VarPop:
+		return &momentState{acct: acct, col: col, merge: true, result: call.Func}, nil
 	}
 	return nil, sqlstate.New(sqlstate.FeatureNotSupported, "aggregate function %s is not supported", call.Func)
 }
@@ -241,6 +279,9 @@ func (a *aggregateOp) checkOutput(call aggOutput) error {
 		ok = got.ID() == arrow.DECIMAL128 || a.final && (got.ID() == arrow.INT64 || got.ID() == arrow.FLOAT64)
 	case *floatSumState:
 		ok = got.ID() == arrow.FLOAT64
+	case *momentState:
+		ok = a.final && got.ID() == arrow.FLOAT64 || !a.final && got.ID() == arrow.INT64 &&
+			a.schema.Field(call.first+1).Type.ID() == arrow.FLOAT64 && a.schema.Field(call.first+2).Type.ID() == arrow.FLOAT64
 	}
 	if call.width == 2 {
 		ok = ok && a.schema.Field(call.first+1).Type.ID() == arrow.INT64
@@ -260,11 +301,18 @@ func (a *aggregateOp) Close() error {
 	a.closed = true
 	a.states, a.calls, a.groups = nil, nil, nil
 	a.acct.Close()
-	return a.input.Close()
+	err := a.input.Close()
+	if e := a.spill.close(); err == nil {
+		err = e
+	}
+	return err
 }
 
 func (a *aggregateOp) Next(ctx context.Context) (*columnar.Batch, error) {
 	for {
+		if a.spill.started() && a.done {
+			return a.spill.next(ctx)
+		}
 		if a.emits {
 			if b, err := a.emit(ctx); b != nil || err != nil {
 				return b, err
@@ -298,9 +346,18 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 		}
 		if b == nil {
 			a.done = true
+			if a.spill.started() {
+				return a.spill.set.finish()
+			}
 			return a.reserveOne()
 		}
 		if b.Rows() == 0 {
+			continue
+		}
+		if a.spill.started() {
+			if err := a.spill.feed.add(b); err != nil {
+				return err
+			}
 			continue
 		}
 		ids, err := a.place(b)
@@ -309,6 +366,12 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 				a.held = b
 				return nil
 			}
+			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && a.spill != nil {
+				a.held = b
+				if err = a.spill.start(ctx, a); err == nil {
+					continue
+				}
+			}
 			return err
 		}
 		for _, s := range a.states {
@@ -316,7 +379,31 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 				return err
 			}
 		}
+		if !a.final && a.len() >= flushGroups && allRecent(ids, a.len()) {
+			a.clustered = true
+			return nil
+		}
 	}
+}
+
+// A partial aggregate whose input is clustered by group lets go of the groups
+// before they outgrow the cache: they are complete, or nearly so.
+const (
+	flushGroups  = 1 << 14
+	recentGroups = 1 << 13
+)
+
+// allRecent reports whether nearly all rows of a batch fell into groups that
+// are new or were made shortly before.
+func allRecent(ids []int32, groups int) bool {
+	limit := int32(groups - recentGroups)
+	old := 0
+	for _, id := range ids {
+		if id < limit {
+			old++
+		}
+	}
+	return old*16 <= len(ids)
 }
 
 // place finds the rows' groups and makes room for new ones.
@@ -353,9 +440,12 @@ func (a *aggregateOp) len() int {
 
 // startAfresh forgets the groups that have been emitted.
 func (a *aggregateOp) startAfresh() {
-	if a.groups != nil {
+	if a.groups != nil && a.clustered {
+		a.groups.clear()
+	} else if a.groups != nil {
 		a.groups.reset()
 	}
+	a.clustered = false
 	for _, s := range a.states {
 		s.free()
 	}

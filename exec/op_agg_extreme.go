@@ -42,6 +42,28 @@ func newExtremeState(dt arrow.DataType, col int, largest bool, acct *Account) (a
 	return nil, sqlstate.New(sqlstate.FeatureNotSupported, "MIN and MAX of type %s are not supported", dt)
 }
 
+// newFirstState returns the state of ANY_VALUE: the first value that arrives.
+func newFirstState(dt arrow.DataType, col int, acct *Account) (aggState, error) {
+	switch columnar.Width(dt) {
+	case 1:
+		return &extremeByState[uint8]{acct: acct, col: col, compare: keepFirst[uint8]}, nil
+	case 2:
+		return &extremeByState[uint16]{acct: acct, col: col, compare: keepFirst[uint16]}, nil
+	case 4:
+		return &extremeByState[uint32]{acct: acct, col: col, compare: keepFirst[uint32]}, nil
+	case 8:
+		return &extremeByState[uint64]{acct: acct, col: col, compare: keepFirst[uint64]}, nil
+	case 16:
+		return &extremeByState[word128]{acct: acct, col: col, compare: keepFirst[word128]}, nil
+	}
+	if dt.ID() == arrow.STRING || dt.ID() == arrow.BINARY {
+		return &extremeBytesState{acct: acct, col: col, first: true}, nil
+	}
+	return nil, sqlstate.New(sqlstate.FeatureNotSupported, "ANY_VALUE of type %s is not supported", dt)
+}
+
+func keepFirst[T any](_, _ T) int { return 0 }
+
 // compareFloats orders NaN above all other values and equal to itself.
 func compareFloats[T float32 | float64](a, b T) int {
 	switch {
@@ -195,6 +217,7 @@ type extremeBytesState struct {
 	acct    *Account
 	col     int
 	largest bool
+	first   bool // keep the first value instead
 	vals    [][]byte
 	held    int64 // reserved for the strings themselves
 }
@@ -216,7 +239,7 @@ func (s *extremeBytesState) fold(b *columnar.Batch, ids []int32) error {
 	grown := int64(0)
 	forEachValue(v, b, ids, func(row int, id int32) {
 		x, best := v.BytesAt(row), s.vals[id]
-		if best != nil && bytes.Compare(x, best)*sign >= 0 {
+		if best != nil && (s.first || bytes.Compare(x, best)*sign >= 0) {
 			return
 		}
 		if cap(best) < len(x) || best == nil {

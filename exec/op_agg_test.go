@@ -36,7 +36,7 @@ func aggFragment(parts []Operator, groupBy []int, calls []planner.AggCall, budge
 		}
 		tops[i] = op
 	}
-	return newFinalAggregate(newUnion(tops), &planner.FinalAggregate{GroupBy: finalBy, Calls: calls, Schema: arrow.NewSchema(fields, nil)}, budget)
+	return newFinalAggregate(newUnion(tops), &planner.FinalAggregate{GroupBy: finalBy, Calls: calls, Schema: arrow.NewSchema(fields, nil)}, &Env{Budget: budget}, 0)
 }
 
 func aggResultType(f planner.AggFunc, arg arrow.DataType) arrow.DataType {

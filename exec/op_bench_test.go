@@ -158,7 +158,7 @@ func BenchmarkJoin(b *testing.B) {
 		in := func(batches []*columnar.Batch) []Operator {
 			return []Operator{&replayOp{memOp: memOp{schema: schema, batches: batches}, times: 1}}
 		}
-		drainBench(b, must(newJoinParts(op, in(probe), in(build), nil))[0])
+		drainBench(b, must(newJoinParts(op, in(probe), in(build), &Env{}))[0])
 	}
 	reportRows(b, probeRows)
 }
@@ -175,13 +175,13 @@ func BenchmarkSort(b *testing.B) {
 	for name, keys := range map[string][]planner.SortKey{"bigint": {{Column: 0}}, "date,bigint": {{Column: 1, Descending: true}, {Column: 0}}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				drainBench(b, must(newSort(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, nil)))
+				drainBench(b, must(newSort(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, &Env{})))
 			}
 			reportRows(b, rows)
 		})
 		b.Run("top 100 by "+name, func(b *testing.B) {
 			for b.Loop() {
-				drainBench(b, must(newTopK(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, 100, nil)))
+				drainBench(b, must(newTopK(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, 100, &Env{})))
 			}
 			reportRows(b, rows)
 		})

@@ -1,11 +1,9 @@
 package exec
 
 import (
-	"context"
-	"sync"
-
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"skein/catalog"
 	"skein/columnar"
 	"skein/planner"
 	"skein/sqlstate"
@@ -13,89 +11,177 @@ import (
 
 // joinSpec is what the parallel parts of one join have in common.
 type joinSpec struct {
-	schema     *arrow.Schema // output: left columns, then right ones
-	leftCols   int
-	buildLeft  bool
-	buildKeys  []int
-	probeKeys  []int
-	keyTypes   []arrow.DataType
-	residual   planner.Expr
-	residualIn *arrow.Schema
+	kind        planner.JoinKind
+	schema      *arrow.Schema // output
+	buildLeft   bool
+	buildKeys   []int
+	probeKeys   []int
+	strictBuild []int // the key columns in which a null matches nothing
+	strictProbe []int
+	keyTypes    []arrow.DataType
+	residual    planner.Expr
+	pairSchema  *arrow.Schema // left columns, then right ones: the residual's input
+	usedBuild   []bool        // by column: whether the residual reads it
+	usedProbe   []bool
+	// nullable accepts the pairs for which a mark join's comparison is NULL,
+	// among those with a null in a strict key; nil when flags are enough.
+	nullable planner.Expr
+
+	pairs     bool // matching pairs are emitted
+	keepProbe bool // so are probe rows without a match
+	keepBuild bool // and build rows without one
+	markProbe bool // matches are remembered by probe row
+	markBuild bool // matches are remembered by build row
+	single    bool
 }
 
 // newJoinParts joins probe parts with the union of the build parts: the build
 // side is read once, by whichever part comes first, and shared.
-func newJoinParts(op *planner.HashJoin, left, right []Operator, budget *Budget) ([]Operator, error) {
+func newJoinParts(op *planner.HashJoin, left, right []Operator, env *Env) ([]Operator, error) {
 	spec, err := newJoinSpec(op, left[0].Schema(), right[0].Schema())
 	if err != nil {
 		return nil, err
 	}
+	return spec.parts(left, right, env, 0)
+}
+
+// parts makes the probing operators; depth counts how often the inputs have
+// been partitioned to fit in memory.
+func (s *joinSpec) parts(left, right []Operator, env *Env, depth int) ([]Operator, error) {
 	buildParts, probeParts := right, left
-	if spec.buildLeft {
+	if s.buildLeft {
 		buildParts, probeParts = left, right
 	}
 	side := &buildSide{
-		spec:  spec,
-		input: newUnion(buildParts),
-		acct:  budget.Account("hash join"),
-		users: len(probeParts),
-		seed:  newTableSeed(),
+		spec:    s,
+		input:   newUnion(buildParts),
+		acct:    env.Budget.Account("hash join"),
+		env:     env,
+		depth:   depth,
+		users:   len(probeParts),
+		probing: len(probeParts),
+		seed:    newTableSeed(),
 	}
+	joins := make([]*joinOp, len(probeParts))
 	parts := make([]Operator, len(probeParts))
 	for i, probe := range probeParts {
-		j := &joinOp{spec: spec, build: side, probe: probe}
-		if err := j.prepare(); err != nil {
+		joins[i] = &joinOp{spec: s, build: side, probe: probe}
+		if err := joins[i].prepare(); err != nil {
 			return nil, err
 		}
-		parts[i] = j
+		parts[i] = joins[i]
+	}
+	if depth == 0 {
+		side.attachFilters(joins)
 	}
 	return parts, nil
 }
 
 func newJoinSpec(op *planner.HashJoin, left, right *arrow.Schema) (*joinSpec, error) {
-	switch op.Kind {
-	case planner.InnerJoin, planner.CrossJoin:
-	default:
-		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "%s joins are not supported", op.Kind)
-	}
 	if op.Build != planner.BuildLeft && op.Build != planner.BuildRight {
 		return nil, malformed("a join has the build side %q", op.Build)
 	}
 	s := &joinSpec{
-		schema:    physicalSchema(op.Schema),
-		leftCols:  left.NumFields(),
-		buildLeft: op.Build == planner.BuildLeft,
-		residual:  op.Residual,
+		kind:       op.Kind,
+		schema:     physicalSchema(op.Schema),
+		buildLeft:  op.Build == planner.BuildLeft,
+		residual:   op.Residual,
+		pairSchema: arrow.NewSchema(append(left.Fields(), right.Fields()...), nil),
 	}
-	if s.schema.NumFields() != left.NumFields()+right.NumFields() {
-		return nil, malformed("a join of %d and %d columns has an output schema of %d", left.NumFields(), right.NumFields(), s.schema.NumFields())
+	if err := s.setKind(); err != nil {
+		return nil, err
 	}
 	for _, key := range op.On {
-		if err := checkOrdinals("join key", []int{key.Left}, left); err != nil {
+		if err := s.addKey(key, left, right); err != nil {
 			return nil, err
 		}
-		if err := checkOrdinals("join key", []int{key.Right}, right); err != nil {
-			return nil, err
-		}
-		l, r := left.Field(key.Left), right.Field(key.Right)
-		if !arrow.TypeEqual(joinKeyType(l.Type), joinKeyType(r.Type)) {
-			return nil, malformed("the join key %s has type %s but %s has type %s", l.Name, l.Type, r.Name, r.Type)
-		}
-		s.keyTypes = append(s.keyTypes, l.Type)
-		b, p := key.Right, key.Left
-		if s.buildLeft {
-			b, p = p, b
-		}
-		s.buildKeys, s.probeKeys = append(s.buildKeys, b), append(s.probeKeys, p)
 	}
-	fields := append(append([]arrow.Field{}, left.Fields()...), right.Fields()...)
+	if err := s.checkSchema(left); err != nil {
+		return nil, err
+	}
+	if s.kind == planner.MarkJoin && len(s.strictBuild) > 0 && (len(op.On) > 1 || op.Residual != nil) {
+		s.nullable = nullComparison(op, left, right)
+	}
+	used := make([]bool, s.pairSchema.NumFields())
+	readColumns(op.Residual, used)
+	readColumns(s.nullable, used)
+	s.usedProbe, s.usedBuild = used[:left.NumFields()], used[left.NumFields():]
+	if s.buildLeft {
+		s.usedProbe, s.usedBuild = s.usedBuild, s.usedProbe
+	}
+	return s, nil
+}
+
+// setKind derives what is emitted and remembered from the kind of join.
+func (s *joinSpec) setKind() error {
+	keepLeft, keepRight := false, false
+	byLeft := false // the left rows are the output, chosen or marked by their matches
+	switch s.kind {
+	case planner.InnerJoin, planner.CrossJoin:
+	case planner.LeftJoin:
+		keepLeft = true
+	case planner.RightJoin:
+		keepRight = true
+	case planner.FullJoin:
+		keepLeft, keepRight = true, true
+	case planner.SingleJoin:
+		keepLeft, s.single = true, true
+	case planner.SemiJoin, planner.AntiJoin, planner.MarkJoin:
+		byLeft = true
+	default:
+		return sqlstate.New(sqlstate.FeatureNotSupported, "%s joins are not supported", s.kind)
+	}
+	s.pairs = !byLeft
+	s.keepProbe, s.keepBuild = keepLeft, keepRight
+	if s.buildLeft {
+		s.keepProbe, s.keepBuild = s.keepBuild, s.keepProbe
+	}
+	s.markProbe = s.keepProbe || byLeft && !s.buildLeft
+	s.markBuild = s.keepBuild || byLeft && s.buildLeft
+	return nil
+}
+
+func (s *joinSpec) addKey(key planner.JoinKey, left, right *arrow.Schema) error {
+	if err := checkOrdinals("join key", []int{key.Left}, left); err != nil {
+		return err
+	}
+	if err := checkOrdinals("join key", []int{key.Right}, right); err != nil {
+		return err
+	}
+	l, r := left.Field(key.Left), right.Field(key.Right)
+	if !arrow.TypeEqual(joinKeyType(l.Type), joinKeyType(r.Type)) {
+		return malformed("the join key %s has type %s but %s has type %s", l.Name, l.Type, r.Name, r.Type)
+	}
+	s.keyTypes = append(s.keyTypes, l.Type)
+	b, p := key.Right, key.Left
+	if s.buildLeft {
+		b, p = p, b
+	}
+	s.buildKeys, s.probeKeys = append(s.buildKeys, b), append(s.probeKeys, p)
+	if !key.NullSafe {
+		s.strictBuild, s.strictProbe = append(s.strictBuild, b), append(s.strictProbe, p)
+	}
+	return nil
+}
+
+// checkSchema compares the output schema with what will be emitted.
+func (s *joinSpec) checkSchema(left *arrow.Schema) error {
+	fields := s.pairSchema.Fields()
+	if !s.pairs {
+		fields = left.Fields()
+	}
+	if s.kind == planner.MarkJoin {
+		fields = append(fields, arrow.Field{Name: planner.MarkColumn, Type: catalog.Boolean})
+	}
+	if s.schema.NumFields() != len(fields) {
+		return malformed("a %s join of %d columns has an output schema of %d", s.kind, len(fields), s.schema.NumFields())
+	}
 	for i, f := range fields {
 		if !arrow.TypeEqual(f.Type, s.schema.Field(i).Type) {
-			return nil, malformed("join output %s has type %s instead of %s", f.Name, s.schema.Field(i).Type, f.Type)
+			return malformed("join output %s has type %s instead of %s", f.Name, s.schema.Field(i).Type, f.Type)
 		}
 	}
-	s.residualIn = arrow.NewSchema(fields, nil)
-	return s, nil
+	return nil
 }
 
 // joinKeyType maps types whose values are compared alike to one of them:
@@ -110,157 +196,84 @@ func joinKeyType(dt arrow.DataType) arrow.DataType {
 	return dt
 }
 
-// buildSide is the stored side of a join, shared by its probing parts. Rows
-// with a null key are left out, as they match nothing. Without keys, for cross
-// joins and joins with only a residual, every row is a match.
-type buildSide struct {
-	spec  *joinSpec
-	input Operator
-	acct  *Account
-	seed  tableSeed
-
-	mu    sync.Mutex
-	state chan struct{} // closed when building has ended; nil before it began
-	users int           // parts that are not closed
-	err   error
-
-	store *rowStore
-	table keyTable
-	// The rows with key id k are rows[starts[k]:starts[k+1]], in the order of
-	// their arrival. Both are nil when keys are unique: row k then has key k.
-	starts []int32
-	rows   []int32
-}
-
-// await builds the side, or waits for the part that does.
-func (s *buildSide) await(ctx context.Context) error {
-	s.mu.Lock()
-	state := s.state
-	mine := state == nil
-	if mine {
-		state = make(chan struct{})
-		s.state = state
-	}
-	s.mu.Unlock()
-	if mine {
-		s.err = guard("building a join", func() error { return s.load(ctx) })
-		close(state)
-		return s.err
-	}
-	select {
-	case <-state:
-		return s.err
-	case <-ctx.Done():
-		return canceled(ctx)
+// readColumns marks the columns that an expression reads.
+func readColumns(e planner.Expr, used []bool) {
+	switch e := e.(type) {
+	case *planner.Column:
+		if e.Index >= 0 && e.Index < len(used) {
+			used[e.Index] = true
+		}
+	case *planner.Call:
+		for _, a := range e.Args {
+			readColumns(a, used)
+		}
+	case *planner.Cast:
+		readColumns(e.Arg, used)
+	case *planner.InList:
+		readColumns(e.Arg, used)
+	case *planner.Case:
+		for _, w := range e.Whens {
+			readColumns(w.Cond, used)
+			readColumns(w.Then, used)
+		}
+		readColumns(e.Else, used)
 	}
 }
 
-// load reads the build input to its end and closes it.
-func (s *buildSide) load(ctx context.Context) error {
-	schema := s.input.Schema()
-	var err error
-	if s.store, err = newRowStore(schema, s.acct); err != nil {
-		return err
+// nullComparison is true for the pairs that a mark join looks at and in which
+// no strict key is known to differ.
+func nullComparison(op *planner.HashJoin, left, right *arrow.Schema) planner.Expr {
+	call := func(f string, args ...planner.Expr) planner.Expr {
+		return &planner.Call{Func: f, Args: args, DataType: catalog.Boolean, Null: true}
 	}
-	if len(s.spec.buildKeys) == 0 {
-		err = s.consume(ctx, func(b *columnar.Batch) error { return s.store.append(b.Cols, b.Sel, b.Len) })
-	} else {
-		err = s.loadKeyed(ctx)
+	column := func(i int, f arrow.Field) planner.Expr {
+		return &planner.Column{Index: i, Name: f.Name, DataType: catalog.PublicType(f.Type), Null: true}
 	}
-	if err != nil {
-		return err
+	var all []planner.Expr
+	for _, key := range op.On {
+		l, r := column(key.Left, left.Field(key.Left)), column(left.NumFields()+key.Right, right.Field(key.Right))
+		if key.NullSafe {
+			all = append(all, call("is not distinct from", l, r))
+			continue
+		}
+		all = append(all, call("or", call("is null", l), call("or", call("is null", r), call("=", l, r))))
 	}
-	return s.input.Close()
+	if op.Residual != nil {
+		all = append(all, op.Residual)
+	}
+	e := all[0]
+	for _, more := range all[1:] {
+		e = call("and", e, more)
+	}
+	return e
 }
 
-func (s *buildSide) consume(ctx context.Context, add func(*columnar.Batch) error) error {
-	for {
-		b, err := s.input.Next(ctx)
-		if b == nil || err != nil {
-			return err
-		}
-		if err := checkKeyCount(s.store.rows + b.Rows()); err != nil {
-			return err
-		}
-		if err := add(b); err != nil {
-			return err
-		}
+// constRow is row i of v, repeated n times.
+func constRow(v *columnar.Vector, i, n int) *columnar.Vector {
+	if v.Const {
+		out := *v
+		out.Len = n
+		return &out
 	}
-}
-
-func (s *buildSide) loadKeyed(ctx context.Context) error {
-	coder, err := newKeyCoder(s.spec.buildKeys, s.spec.keyTypes, s.seed)
-	if err != nil {
-		return err
-	}
-	s.table = newKeyTable(coder.shape, s.acct)
-	var keyOf, ids, fresh, sel []int32
-	err = s.consume(ctx, func(b *columnar.Batch) error {
-		rows := selectKeyed(b.Cols, s.spec.buildKeys, b.Sel, b.Len, &sel)
-		if rows != nil && len(rows) == 0 {
-			return nil
-		}
-		coder.encode(b.Cols, rows, b.Len)
-		if err := s.table.reserve(coder); err != nil {
-			return err
-		}
-		ids = resize(ids, coder.n)
-		fresh = s.table.upsert(coder, ids, fresh[:0])
-		if keyOf, err = growSlice(s.acct, keyOf, coder.n); err != nil {
-			return err
-		}
-		keyOf = append(keyOf, ids...)
-		return s.store.append(b.Cols, rows, b.Len)
-	})
-	if err != nil {
-		return err
-	}
-	if s.table.len() < s.store.rows {
-		if err := s.index(keyOf); err != nil {
-			return err
+	out := &columnar.Vector{Type: v.Type, Len: n, Const: true, Dict: v.Dict, Data: v.Data}
+	if v.Valid != nil {
+		out.Valid = []byte{1}
+		if v.IsNull(i) {
+			out.Valid[0] = 0
 		}
 	}
-	freeSlice(s.acct, keyOf)
-	return nil
-}
-
-// index lists the rows of every key, given the key of every row.
-func (s *buildSide) index(keyOf []int32) error {
-	keys := s.table.len()
-	var err error
-	if s.starts, err = growSlice[int32](s.acct, nil, keys+1); err != nil {
-		return err
+	width := columnar.Width(v.Type)
+	switch {
+	case v.Dict != nil:
+		out.Codes = v.Codes[i : i+1]
+	case width > 0:
+		out.Data = v.Data[i*width : (i+1)*width]
+	case v.Offsets != nil:
+		out.Offsets, out.Children = v.Offsets[i:i+2], v.Children
+	default:
+		for _, c := range v.Children {
+			out.Children = append(out.Children, c.Slice(i, i+1))
+		}
 	}
-	if s.rows, err = growSlice[int32](s.acct, nil, len(keyOf)); err != nil {
-		return err
-	}
-	s.starts, s.rows = s.starts[:keys+1], s.rows[:len(keyOf)]
-	for _, k := range keyOf {
-		s.starts[k+1]++
-	}
-	for k := range keys {
-		s.starts[k+1] += s.starts[k]
-	}
-	// Filling moves each start to its end, which is the next key's start.
-	for row, k := range keyOf {
-		s.rows[s.starts[k]] = int32(row)
-		s.starts[k]++
-	}
-	copy(s.starts[1:], s.starts[:keys])
-	s.starts[0] = 0
-	return nil
-}
-
-// release is called once by every part; the last one frees everything.
-func (s *buildSide) release() error {
-	s.mu.Lock()
-	s.users--
-	last := s.users == 0
-	s.mu.Unlock()
-	if !last {
-		return nil
-	}
-	s.store, s.table, s.starts, s.rows = nil, nil, nil, nil
-	s.acct.Close()
-	return s.input.Close()
+	return out
 }

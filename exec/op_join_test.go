@@ -65,7 +65,7 @@ func TestJoinMatchesOracle(t *testing.T) {
 			budget := NewBudget("query", 0, nil)
 			closed := 0
 			nl, nr := 1+g.IntN(4), 1+g.IntN(4)
-			parts := must(newJoinParts(op, g.split(left, lb, nl, &closed), g.split(right, rb, nr, &closed), budget))
+			parts := must(newJoinParts(op, g.split(left, lb, nl, &closed), g.split(right, rb, nr, &closed), &Env{Budget: budget}))
 			got := drain(t, newUnion(parts))
 			equalTexts(t, sortedTexts(got), sortedTexts(naiveJoin(rowsOf(lb...), rowsOf(rb...), on)))
 			mustBeEmpty(t, budget)
@@ -83,7 +83,7 @@ func TestJoinEmitsChainsInPieces(t *testing.T) {
 		return []Operator{&memOp{schema: schema, batches: []*columnar.Batch{intBatch(same...)}}}
 	}
 	op := &planner.HashJoin{Kind: planner.InnerJoin, On: []planner.JoinKey{{}}, Build: planner.BuildRight, Schema: joinSchema(schema, schema)}
-	join := must(newJoinParts(op, in(), in(), nil))[0]
+	join := must(newJoinParts(op, in(), in(), &Env{}))[0]
 	total := 0
 	for {
 		b, err := join.Next(context.Background())
@@ -112,7 +112,7 @@ func TestJoinResidual(t *testing.T) {
 		&planner.Column{Index: 0, DataType: catalog.BigInt}, &planner.Column{Index: 1, DataType: catalog.BigInt}}}
 	for _, build := range []planner.BuildSide{planner.BuildLeft, planner.BuildRight} {
 		op := &planner.HashJoin{Kind: planner.CrossJoin, Build: build, Residual: less, Schema: joinSchema(schema, schema)}
-		got := drain(t, must(newJoinParts(op, in(1, 2, 3), in(2, 3, 9), nil))[0])
+		got := drain(t, must(newJoinParts(op, in(1, 2, 3), in(2, 3, 9), &Env{}))[0])
 		want := []row{{int64(1), int64(2)}, {int64(1), int64(3)}, {int64(1), int64(9)}, {int64(2), int64(3)}, {int64(2), int64(9)}, {int64(3), int64(9)}}
 		equalTexts(t, sortedTexts(got), sortedTexts(want))
 	}
@@ -122,7 +122,7 @@ func TestJoinStopsAtEmptyBuildSide(t *testing.T) {
 	schema := opSchema(catalog.BigInt)
 	probe := &memOp{schema: schema, batches: []*columnar.Batch{intBatch(1)}, endless: true}
 	op := &planner.HashJoin{Kind: planner.InnerJoin, On: []planner.JoinKey{{}}, Build: planner.BuildRight, Schema: joinSchema(schema, schema)}
-	if got := drain(t, must(newJoinParts(op, []Operator{probe}, []Operator{&memOp{schema: schema}}, nil))[0]); len(got) != 0 {
+	if got := drain(t, must(newJoinParts(op, []Operator{probe}, []Operator{&memOp{schema: schema}}, &Env{}))[0]); len(got) != 0 {
 		t.Errorf("rows %v", got)
 	}
 	if probe.next != 0 {
@@ -140,10 +140,10 @@ func TestJoinChecksItsPlan(t *testing.T) {
 		"key ordinal": {planner.HashJoin{Kind: planner.InnerJoin, On: []planner.JoinKey{{Left: 1}}, Build: planner.BuildLeft, Schema: joinSchema(ints, texts)}, sqlstate.InternalError},
 		"build side":  {planner.HashJoin{Kind: planner.CrossJoin, Schema: joinSchema(ints, texts)}, sqlstate.InternalError},
 		"schema":      {planner.HashJoin{Kind: planner.CrossJoin, Build: planner.BuildLeft, Schema: ints}, sqlstate.InternalError},
-		"kind":        {planner.HashJoin{Kind: "full", Build: planner.BuildLeft, Schema: joinSchema(ints, texts)}, sqlstate.FeatureNotSupported},
+		"kind":        {planner.HashJoin{Kind: "theta", Build: planner.BuildLeft, Schema: joinSchema(ints, texts)}, sqlstate.FeatureNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newJoinParts(&c.op, []Operator{&memOp{schema: ints}}, []Operator{&memOp{schema: texts}}, nil)
+			_, err := newJoinParts(&c.op, []Operator{&memOp{schema: ints}}, []Operator{&memOp{schema: texts}}, &Env{})
 			if sqlstate.CodeOf(err) != c.code {
 				t.Errorf("error %v", err)
 			}

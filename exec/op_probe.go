@@ -5,35 +5,63 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"skein/catalog"
 	"skein/columnar"
+	"skein/planner"
+	"skein/sqlstate"
 )
 
 // joinOp is one probing part of a join: it looks its input's rows up in the
-// shared build side and emits the pairs that match, at most BatchRows at a
-// time.
+// shared build side and emits what the kind of join asks for, at most about
+// BatchRows rows at a time.
 type joinOp struct {
 	spec     *joinSpec
 	build    *buildSide
 	probe    Operator
 	coder    *keyCoder // nil without keys
 	residual *Evaluator
-	ready    bool
-	ended    bool
+	nullable *Evaluator
+	phase    joinPhase
 	closed   bool
 
-	batch *columnar.Batch // probe batch being joined
-	sel   []int32         // its rows that may match; nil for all
-	count int             // how many rows that are
-	ids   []int32         // their keys in the build side, -1 for none
-	at    int             // row that is being matched
-	skip  int             // matches of that row that are emitted already
+	batch     *columnar.Batch // probe batch being joined
+	sel       []int32         // its rows that may match; nil for all
+	count     int             // how many rows that are
+	ids       []int32         // their keys in the build side, -1 for none
+	byBuild   bool            // without keys: probe rows are paired with blocks of build rows
+	at        int             // row that is being matched
+	skip      int             // candidates of that row that are done
+	matched   []bool          // by row of the batch, when the join is to know
+	maybe     []bool          // of a mark join: a comparison was NULL
+	tailAt    int32           // build row that the final pass has come to
+	partition int             // spilled partition being joined
+	sub       Operator        // its join
 
 	probeRows, buildRows []int32 // pairs of the next output batch
-	selBuf, matched      []int32
+	selBuf, chosen, rest []int32
+	narrowed             []int32
+	block                columnar.Batch // pairs that the residual looks at
 	probeOut, buildOut   []*columnar.Vector
+	buildView            []*columnar.Vector // may share the store's memory
 	gathers              []*columnar.Vector // reusable vectors behind probeOut
+	nullProbe, nullBuild []*columnar.Vector // constants for missing rows
+	mark                 *columnar.Vector
 	out                  columnar.Batch
 }
+
+// joinPhase is what a joinOp does next.
+type joinPhase uint8
+
+const (
+	joinStart   joinPhase = iota
+	joinFetch             // take a probe batch
+	joinMatch             // pair its rows
+	joinRest              // emit its rows that are chosen by their matches
+	joinTail              // emit build rows that are chosen by their matches
+	joinDivert            // write the probe input to the spilled partitions
+	joinSpilled           // join the spilled partitions
+	joinDone
+)
 
 // prepare compiles what the part needs for itself.
 func (j *joinOp) prepare() error {
@@ -44,7 +72,12 @@ func (j *joinOp) prepare() error {
 		}
 	}
 	if j.spec.residual != nil {
-		if j.residual, err = Compile(j.spec.residual, j.spec.residualIn); err != nil {
+		if j.residual, err = Compile(j.spec.residual, j.spec.pairSchema); err != nil {
+			return err
+		}
+	}
+	if j.spec.nullable != nil {
+		if j.nullable, err = Compile(j.spec.nullable, j.spec.pairSchema); err != nil {
 			return err
 		}
 	}
@@ -53,10 +86,21 @@ func (j *joinOp) prepare() error {
 	if _, err := newRowStore(j.build.input.Schema(), &Account{}); err != nil {
 		return err
 	}
-	j.buildOut = outVectors(j.build.input.Schema())
+	j.buildOut, j.buildView = outVectors(j.build.input.Schema()), outVectors(j.build.input.Schema())
 	j.gathers = outVectors(j.probe.Schema())
 	j.probeOut = make([]*columnar.Vector, len(j.gathers))
+	j.nullProbe, j.nullBuild = nullVectors(j.probe.Schema()), nullVectors(j.build.input.Schema())
+	j.mark = &columnar.Vector{Type: catalog.Boolean}
 	return nil
+}
+
+// nullVectors has one constant NULL per column.
+func nullVectors(schema *arrow.Schema) []*columnar.Vector {
+	out := make([]*columnar.Vector, schema.NumFields())
+	for i, f := range schema.Fields() {
+		out[i] = columnar.NewNull(f.Type, 0)
+	}
+	return out
 }
 
 func (j *joinOp) Schema() *arrow.Schema { return j.spec.schema }
@@ -66,7 +110,13 @@ func (j *joinOp) Close() error {
 		return nil
 	}
 	j.closed = true
-	err := j.probe.Close()
+	var err error
+	if j.sub != nil {
+		err = j.sub.Close()
+	}
+	if e := j.probe.Close(); err == nil {
+		err = e
+	}
 	if e := j.build.release(); err == nil {
 		err = e
 	}
@@ -74,36 +124,49 @@ func (j *joinOp) Close() error {
 }
 
 func (j *joinOp) Next(ctx context.Context) (*columnar.Batch, error) {
-	if !j.ready {
-		if err := j.build.await(ctx); err != nil {
-			return nil, err
-		}
-		j.ready = true
-		j.ended = j.build.store.rows == 0
-	}
-	for !j.ended {
-		if j.batch == nil {
-			if err := j.fetch(ctx); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		b := j.batch
-		j.match()
-		if j.at >= j.count {
-			j.batch = nil // b itself stays valid until the next call of probe.Next
-		}
-		if len(j.probeRows) == 0 {
-			continue
-		}
-		if out, err := j.assemble(b); out != nil || err != nil {
-			return out, err
-		}
+	for j.phase != joinDone {
 		if err := canceled(ctx); err != nil {
 			return nil, err
 		}
+		var out *columnar.Batch
+		var err error
+		switch j.phase {
+		case joinStart:
+			err = j.start(ctx)
+		case joinFetch:
+			err = j.fetch(ctx)
+		case joinMatch:
+			out, err = j.match()
+		case joinRest:
+			out, err = j.restOf(ctx, j.batch)
+			j.batch, j.phase = nil, joinFetch
+		case joinTail:
+			out, err = j.tail(), nil
+		case joinDivert:
+			err = j.divert(ctx)
+		case joinSpilled:
+			out, err = j.joinPartitions(ctx)
+		}
+		if out != nil || err != nil {
+			return out, err
+		}
 	}
 	return nil, nil
+}
+
+func (j *joinOp) start(ctx context.Context) error {
+	if err := j.build.await(ctx); err != nil {
+		return err
+	}
+	switch {
+	case j.build.spill != nil:
+		j.phase = joinDivert
+	case j.build.store.rows == 0 && !j.spec.markProbe:
+		j.phase = joinDone // nothing can come of any probe row
+	default:
+		j.phase = joinFetch
+	}
+	return nil
 }
 
 // fetch takes the next probe batch and looks its keys up.
@@ -113,40 +176,84 @@ func (j *joinOp) fetch(ctx context.Context) error {
 		return err
 	}
 	if b == nil {
-		j.ended = true
+		j.phase = joinDone
+		if j.build.endProbe() && j.spec.markBuild {
+			j.phase = joinTail
+		}
 		return nil
 	}
-	j.sel, j.count = b.Sel, b.Rows()
+	rows := b.Rows()
+	if rows == 0 {
+		return nil
+	}
+	j.batch, j.sel, j.count = b, b.Sel, rows
+	if j.spec.markProbe {
+		j.matched = resize(j.matched, b.Len)
+		clear(j.matched)
+	}
 	if j.coder != nil {
-		j.sel = selectKeyed(b.Cols, j.spec.probeKeys, b.Sel, b.Len, &j.selBuf)
-		if j.sel != nil {
+		if j.sel = selectKeyed(b.Cols, j.spec.strictProbe, b.Sel, b.Len, &j.selBuf); j.sel != nil {
 			j.count = len(j.sel)
 		}
-		if j.count > 0 {
-			j.coder.encode(b.Cols, j.sel, b.Len)
-			j.ids = resize(j.ids, j.count)
-			j.build.table.find(j.coder, j.ids)
+	}
+	if j.spec.kind == planner.MarkJoin && j.spec.buildLeft {
+		j.build.probedRows.Store(true)
+		if j.count < rows {
+			j.build.probedNull.Store(true)
 		}
 	}
-	j.at, j.skip = 0, 0
-	if j.count > 0 {
-		j.batch = b
+	j.at, j.skip, j.phase = 0, 0, joinRest
+	if j.count == 0 || j.build.store.rows == 0 {
+		return nil
+	}
+	j.phase = joinMatch
+	j.byBuild = j.coder == nil && j.build.store.rows > j.count
+	if j.coder != nil {
+		j.coder.encode(b.Cols, j.sel, b.Len)
+		j.ids = resize(j.ids, j.count)
+		j.build.table.find(j.coder, j.ids)
 	}
 	return nil
 }
 
-// match collects the next pairs of the probe batch; j.at then says how far it
-// came.
-func (j *joinOp) match() {
+// match pairs the next rows of the probe batch.
+func (j *joinOp) match() (*columnar.Batch, error) {
 	j.probeRows, j.buildRows = j.probeRows[:0], j.buildRows[:0]
 	switch {
+	case j.byBuild:
+		return j.matchBuildBlocks()
 	case j.coder == nil:
-		j.matchAll()
+		return j.matchProbeBlock()
+	case !j.spec.pairs && j.residual == nil:
+		j.matchKeys()
 	case j.build.starts == nil:
 		j.matchUnique()
 	default:
 		j.matchChains()
 	}
+	if j.at >= j.count {
+		j.phase = joinRest // the batch itself stays valid until probe.Next
+	}
+	return j.settle()
+}
+
+// matchKeys notes which rows have a match where nothing else is asked for.
+func (j *joinOp) matchKeys() {
+	var one [1]int32
+	for i, id := range j.ids[:j.count] {
+		switch {
+		case id < 0:
+		case j.spec.markProbe:
+			j.matched[rowAt(j.sel, i)] = true
+		default:
+			for _, row := range j.build.matches(id, &one) {
+				if j.build.hits.add(row) {
+					break // whoever added the first row of a key adds all of them
+				}
+			}
+		}
+	}
+	j.at = j.count
 }
 
 // matchUnique pairs rows with the one build row of their key.
@@ -191,42 +298,118 @@ func (j *joinOp) pair(rows []int32) bool {
 	return !full
 }
 
-// matchAll pairs every row with every build row.
-func (j *joinOp) matchAll() {
-	total := j.build.store.rows
-	for ; j.at < j.count; j.at, j.skip = j.at+1, 0 {
-		n := min(total-j.skip, columnar.BatchRows-len(j.probeRows))
-		probe := int32(rowAt(j.sel, j.at))
-		for i := range n {
-			j.probeRows = append(j.probeRows, probe)
-			j.buildRows = append(j.buildRows, int32(j.skip+i))
-		}
-		j.skip += n
-		if j.skip < total {
-			return
+// settle drops the pairs that the residual refuses and emits the others.
+func (j *joinOp) settle() (*columnar.Batch, error) {
+	if len(j.probeRows) == 0 {
+		return nil, nil
+	}
+	if j.residual != nil {
+		if err := j.filterPairs(j.residual); err != nil {
+			return nil, err
 		}
 	}
+	return j.finish()
 }
 
-// assemble makes the output batch of the collected pairs, nil when the residual
-// accepts none.
-func (j *joinOp) assemble(b *columnar.Batch) (*columnar.Batch, error) {
-	n := len(j.probeRows)
-	whole := n == b.Len && isIdentity(j.probeRows)
+// filterPairs keeps the collected pairs that a condition accepts.
+func (j *joinOp) filterPairs(condition *Evaluator) error {
+	b := j.batch
+	probe, build := j.probeOut, j.buildOut
 	for i, v := range b.Cols {
-		if whole || v.Const && v.Valid == nil {
+		probe[i] = v
+		if j.spec.usedProbe[i] {
+			probe[i] = columnar.Gather(v, j.probeRows, j.gathers[i])
+		}
+	}
+	for i, c := range j.build.store.cols {
+		if j.spec.usedBuild[i] {
+			c.gather(j.buildRows, build[i])
+		}
+	}
+	j.setBlock(probe, build, len(j.probeRows), nil)
+	var err error
+	if j.chosen, err = condition.Filter(&j.block, j.chosen[:0]); err != nil {
+		return err
+	}
+	for k, i := range j.chosen {
+		j.probeRows[k], j.buildRows[k] = j.probeRows[i], j.buildRows[i]
+	}
+	j.probeRows, j.buildRows = j.probeRows[:len(j.chosen)], j.buildRows[:len(j.chosen)]
+	return nil
+}
+
+// setBlock arranges columns of both sides as the pairs' schema has them.
+func (j *joinOp) setBlock(probe, build []*columnar.Vector, n int, sel []int32) {
+	if j.spec.buildLeft {
+		probe, build = build, probe
+	}
+	j.block.Cols = append(append(j.block.Cols[:0], probe...), build...)
+	j.block.Len, j.block.Sel = n, sel
+}
+
+// finish notes the collected pairs, which match, and emits them.
+func (j *joinOp) finish() (*columnar.Batch, error) {
+	if len(j.probeRows) == 0 {
+		return nil, nil
+	}
+	if err := j.note(); err != nil || !j.spec.pairs {
+		return nil, err
+	}
+	return j.assemble(), nil
+}
+
+// note remembers which rows have a match.
+func (j *joinOp) note() error {
+	if j.spec.markProbe {
+		twice := false
+		for _, row := range j.probeRows {
+			twice = twice || j.matched[row]
+			j.matched[row] = true
+		}
+		if twice && j.spec.single && !j.spec.buildLeft {
+			return tooManyRows()
+		}
+	}
+	if j.spec.markBuild {
+		twice := false
+		for _, row := range j.buildRows {
+			twice = j.build.hits.add(row) || twice
+		}
+		if twice && j.spec.single && j.spec.buildLeft {
+			return tooManyRows()
+		}
+	}
+	return nil
+}
+
+func tooManyRows() error {
+	return sqlstate.New(sqlstate.CardinalityViolation, "more than one row returned by a subquery used as an expression").
+		WithHint("Make the subquery return one row: add a condition, an aggregate or LIMIT 1.")
+}
+
+// assemble makes the output batch of the collected pairs.
+func (j *joinOp) assemble() *columnar.Batch {
+	n := len(j.probeRows)
+	whole := n == j.batch.Len && isIdentity(j.probeRows)
+	for i, v := range j.batch.Cols {
+		if whole {
 			j.probeOut[i] = v
 			continue
 		}
-		j.probeOut[i] = gatherVector(v, j.probeRows, j.gathers[i])
+		j.probeOut[i] = columnar.Gather(v, j.probeRows, j.gathers[i])
 	}
 	j.build.store.gather(j.buildRows, j.buildOut)
-	first, second := j.probeOut, j.buildOut
+	return j.emit(j.probeOut, j.buildOut, n, nil)
+}
+
+// emit arranges columns of both sides as the output; constants may have any
+// length.
+func (j *joinOp) emit(probe, build []*columnar.Vector, n int, sel []int32) *columnar.Batch {
 	if j.spec.buildLeft {
-		first, second = second, first
+		probe, build = build, probe
 	}
-	j.out.Cols = append(append(j.out.Cols[:0], first...), second...)
-	j.out.Len, j.out.Sel = n, nil
+	j.out.Cols = append(append(j.out.Cols[:0], probe...), build...)
+	j.out.Len, j.out.Sel = n, sel
 	for i, v := range j.out.Cols {
 		if v.Const && v.Len != n {
 			repeated := *v
@@ -234,21 +417,7 @@ func (j *joinOp) assemble(b *columnar.Batch) (*columnar.Batch, error) {
 			j.out.Cols[i] = &repeated
 		}
 	}
-	if j.residual == nil {
-		return &j.out, nil
-	}
-	var err error
-	if j.matched, err = j.residual.Filter(&j.out, j.matched[:0]); err != nil {
-		return nil, err
-	}
-	switch len(j.matched) {
-	case 0:
-		return nil, nil
-	case n:
-	default:
-		j.out.Sel = j.matched
-	}
-	return &j.out, nil
+	return &j.out
 }
 
 func isIdentity(rows []int32) bool {
@@ -258,67 +427,4 @@ func isIdentity(rows []int32) bool {
 		}
 	}
 	return true
-}
-
-// gatherVector copies the rows of v to out, reusing out's buffers, and returns
-// it. Dictionaries are shared, not copied.
-func gatherVector(v *columnar.Vector, rows []int32, out *columnar.Vector) *columnar.Vector {
-	n := len(rows)
-	width := columnar.Width(v.Type)
-	out.Type, out.Len, out.Dict, out.Const = v.Type, n, v.Dict, false
-	out.Valid = gatherBits(v, rows, out.Valid)
-	switch {
-	case width > 0:
-		out.Data = reuseBytes(out.Data, n*width)
-		copyFixed(out.Data, v, rows, n, width)
-	case v.Dict != nil:
-		out.Codes = resize(out.Codes, n)
-		for i, row := range rows {
-			if v.Const {
-				row = 0
-			}
-			out.Codes[i] = v.Codes[row]
-		}
-	case v.Type.ID() == arrow.STRING || v.Type.ID() == arrow.BINARY:
-		out.Codes = nil
-		out.Offsets, out.Data = append(out.Offsets[:0], 0), out.Data[:0]
-		for _, row := range rows {
-			if !v.IsNull(int(row)) {
-				out.Data = append(out.Data, v.BytesAt(int(row))...)
-			}
-			out.Offsets = append(out.Offsets, int32(len(out.Data)))
-		}
-	default:
-		return gatherNested(v, rows)
-	}
-	return out
-}
-
-// gatherBits gathers validity bits into buf; nil when v has no nulls.
-func gatherBits(v *columnar.Vector, rows []int32, buf []byte) []byte {
-	if v.Valid == nil {
-		return nil
-	}
-	buf = reuseBytes(buf, (len(rows)+7)/8)
-	clear(buf)
-	for i, row := range rows {
-		if !v.IsNull(int(row)) {
-			buf[i>>3] |= 1 << (i & 7)
-		}
-	}
-	return buf
-}
-
-// gatherNested copies rows of a list or struct by way of a store.
-func gatherNested(v *columnar.Vector, rows []int32) *columnar.Vector {
-	out := &columnar.Vector{Type: v.Type}
-	store, err := newColStore(v.Type, &Account{})
-	if err != nil { // unreachable: prepare has checked the schema
-		return v
-	}
-	if err := store.append(v, rows, len(rows)); err != nil {
-		return v
-	}
-	store.view(0, len(rows), out)
-	return out
 }

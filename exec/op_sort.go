@@ -10,28 +10,34 @@ import (
 
 	"skein/columnar"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 // sortOp reads its whole input, orders the rows and emits them. The sort is
-// stable. All memory is reserved from the budget.
+// stable. All memory is reserved from the budget; when it runs out, what has
+// come so far is sorted and put on disk as a run, and the runs are merged.
 type sortOp struct {
 	input  Operator
+	keys   []planner.SortKey
 	coder  *sortKeyCoder
+	env    *Env
 	acct   *Account
 	store  *rowStore
 	order  []int32
+	runs   []*spillFile
+	merge  Operator // of the runs
 	sorted bool
 	at     int
 	closed bool
 	out    columnar.Batch
 }
 
-func newSort(input Operator, keys []planner.SortKey, budget *Budget) (Operator, error) {
+func newSort(input Operator, keys []planner.SortKey, env *Env) (Operator, error) {
 	coder, err := newSortKeyCoder(input.Schema(), keys)
 	if err != nil {
 		return nil, err
 	}
-	s := &sortOp{input: input, coder: coder, acct: budget.Account("sort")}
+	s := &sortOp{input: input, keys: keys, coder: coder, env: env, acct: env.Budget.Account("sort")}
 	if s.store, err = newRowStore(input.Schema(), s.acct); err != nil {
 		return nil, err
 	}
@@ -48,7 +54,18 @@ func (s *sortOp) Close() error {
 	s.closed = true
 	s.store, s.order = nil, nil
 	s.acct.Close()
-	return s.input.Close()
+	err := s.input.Close()
+	if s.merge != nil {
+		if e := s.merge.Close(); err == nil {
+			err = e
+		}
+	}
+	for _, run := range s.runs {
+		if e := run.close(); err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 func (s *sortOp) Next(ctx context.Context) (*columnar.Batch, error) {
@@ -58,6 +75,14 @@ func (s *sortOp) Next(ctx context.Context) (*columnar.Batch, error) {
 		}
 		s.sorted = true
 	}
+	if s.merge != nil {
+		return s.merge.Next(ctx)
+	}
+	return s.emit(ctx)
+}
+
+// emit returns the next rows of the store in order.
+func (s *sortOp) emit(ctx context.Context) (*columnar.Batch, error) {
 	n := min(len(s.order)-s.at, columnar.BatchRows)
 	if n == 0 {
 		return nil, nil
@@ -80,61 +105,146 @@ func (s *sortOp) consume(ctx context.Context) error {
 		if b == nil {
 			break
 		}
-		if err := checkKeyCount(s.store.rows + b.Rows()); err != nil {
-			return err
-		}
-		if err := s.store.append(b.Cols, b.Sel, b.Len); err != nil {
+		if err := s.add(ctx, b); err != nil {
 			return err
 		}
 	}
-	return s.sort(ctx)
-}
-
-// sort fills order.
-func (s *sortOp) sort(ctx context.Context) error {
-	work := sortSpace{acct: s.acct}
-	defer work.free()
-	if err := work.alloc(s.store.rows); err != nil {
+	if len(s.runs) == 0 {
+		var err error
+		s.order, err = sortStore(ctx, s.store, s.coder, s.acct)
+		if err == nil || !s.maySpill(err) {
+			return err
+		}
+	}
+	if err := s.spillRun(ctx); err != nil {
 		return err
 	}
-	keys, err := s.encode(ctx, work.entries)
+	return s.mergeRuns()
+}
+
+// add stores a batch, after making room on disk if need be.
+func (s *sortOp) add(ctx context.Context, b *columnar.Batch) error {
+	before := s.store.rows
+	err := checkKeyCount(before + b.Rows())
+	if err == nil {
+		err = s.store.append(b.Cols, b.Sel, b.Len)
+	}
+	if err == nil || !s.maySpill(err) || before == 0 {
+		return err
+	}
+	s.store.truncate(before)
+	if err := s.spillRun(ctx); err != nil {
+		return err
+	}
+	return s.store.append(b.Cols, b.Sel, b.Len)
+}
+
+func (s *sortOp) maySpill(err error) bool {
+	return sqlstate.CodeOf(err) == sqlstate.OutOfMemory && s.env.spills()
+}
+
+// spillRun sorts the stored rows and moves them to disk, in pieces that can be
+// sorted in the memory that is left.
+func (s *sortOp) spillRun(ctx context.Context) error {
+	if s.store.rows == 0 {
+		return nil
+	}
+	// What sorting itself takes is not in the budget here: it is bounded by the
+	// rows that were, and goes back at once.
+	order, err := sortStore(ctx, s.store, s.coder, &Account{})
 	if err != nil {
 		return err
 	}
-	sortEntries(work.entries, work.scratch, keys)
-	if s.order, err = growSlice[int32](s.acct, nil, len(work.entries)); err != nil {
+	run, err := s.env.spill.create("sort", s.input.Schema())
+	if err != nil {
 		return err
 	}
-	for _, e := range work.entries {
-		s.order = append(s.order, e.row)
+	s.runs = append(s.runs, run)
+	for s.order, s.at = order, 0; ; {
+		b, err := s.emit(ctx)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			break
+		}
+		if err := run.write(b); err != nil {
+			return err
+		}
 	}
-	keys.free(s.acct)
-	return nil
+	s.order = nil
+	s.store.free()
+	return run.finish()
 }
 
-// encode computes the key of every stored row. Keys of at most 8 bytes are
-// wholly in the entries' words, and the result is nil.
-func (s *sortOp) encode(ctx context.Context, entries []sortEntry) (*sortKeys, error) {
-	for i, k := range s.coder.keys {
-		s.coder.nullable[i] = s.store.cols[k.Column].valid != nil
+// mergeRuns opens the runs; equal keys come in the order of the runs, which is
+// that of arrival.
+func (s *sortOp) mergeRuns() error {
+	inputs := make([]Operator, len(s.runs))
+	for i, run := range s.runs {
+		var err error
+		if inputs[i], err = run.open(); err != nil {
+			return err
+		}
 	}
-	width := s.coder.fixedWidth()
+	// The heads of the runs are few rows: they do not count.
+	var err error
+	s.merge, err = newMerge(inputs, s.keys, -1, nil)
+	return err
+}
+
+// sortStore returns the rows of a store in the order of the coder's keys, equal
+// ones in the order of arrival. The memory of the result is reserved from acct.
+func sortStore(ctx context.Context, store *rowStore, coder *sortKeyCoder, acct *Account) ([]int32, error) {
+	work := sortSpace{acct: acct}
+	defer work.free()
+	if err := work.alloc(store.rows); err != nil {
+		return nil, err
+	}
+	keys, err := encodeStore(ctx, store, coder, work.entries, acct)
+	if err != nil {
+		return nil, err
+	}
+	defer keys.free(acct)
+	sortEntries(work.entries, work.scratch, keys)
+	order, err := growSlice[int32](acct, nil, len(work.entries))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range work.entries {
+		order = append(order, e.row)
+	}
+	return order, nil
+}
+
+// encodeStore computes the key of every stored row. Keys of at most 8 bytes are
+// wholly in the entries' words, and the result is nil.
+func encodeStore(ctx context.Context, store *rowStore, coder *sortKeyCoder, entries []sortEntry, acct *Account) (*sortKeys, error) {
+	for i, k := range coder.keys {
+		coder.nullable[i] = store.cols[k.Column].valid != nil
+	}
+	width := coder.fixedWidth()
 	short := width > 0 && width <= 8
 	keys := &sortKeys{}
-	cols := outVectors(s.input.Schema())
-	for lo := 0; lo < s.store.rows; lo += columnar.BatchRows {
+	cols := make([]*columnar.Vector, len(store.cols))
+	for lo := 0; lo < store.rows; lo += columnar.BatchRows {
 		if err := canceled(ctx); err != nil {
+			keys.free(acct)
 			return nil, err
 		}
-		hi := min(lo+columnar.BatchRows, s.store.rows)
-		for _, k := range s.coder.keys {
-			s.store.cols[k.Column].view(lo, hi, cols[k.Column])
+		hi := min(lo+columnar.BatchRows, store.rows)
+		for _, k := range coder.keys {
+			if cols[k.Column] == nil {
+				cols[k.Column] = &columnar.Vector{Type: store.cols[k.Column].typ}
+			}
+			store.cols[k.Column].view(lo, hi, cols[k.Column])
 		}
 		if short {
 			keys.reset()
 		}
 		base := len(keys.ends)
-		if err := s.coder.encode(keys, cols, nil, hi-lo, s.acct); err != nil {
+		if err := coder.encode(keys, cols, nil, hi-lo, acct); err != nil {
+			keys.free(acct)
 			return nil, err
 		}
 		for i := range hi - lo {
@@ -142,7 +252,7 @@ func (s *sortOp) encode(ctx context.Context, entries []sortEntry) (*sortKeys, er
 		}
 	}
 	if short {
-		keys.free(s.acct)
+		keys.free(acct)
 		keys = nil
 	}
 	return keys, nil

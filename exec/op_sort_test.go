@@ -68,7 +68,7 @@ func TestSortMatchesOracle(t *testing.T) {
 			budget := NewBudget("query", 0, nil)
 			want := rowsOf(batches...)
 			slices.SortStableFunc(want, compareRows(keys))
-			got := drain(t, must(newSort(&memOp{schema: schema, batches: batches}, keys, budget)))
+			got := drain(t, must(newSort(&memOp{schema: schema, batches: batches}, keys, &Env{Budget: budget})))
 			equalTexts(t, exactTexts(got), exactTexts(want))
 			mustBeEmpty(t, budget)
 		})
@@ -84,7 +84,7 @@ func TestTopKMatchesOracle(t *testing.T) {
 			slices.SortStableFunc(want, compareRows(keys))
 			k := []int{0, 1, 10, 100, 2000, 1 << 31}[g.IntN(6)]
 			want = want[:min(k, len(want))]
-			got := drain(t, must(newTopK(&memOp{schema: schema, batches: batches}, keys, int64(k), budget)))
+			got := drain(t, must(newTopK(&memOp{schema: schema, batches: batches}, keys, int64(k), &Env{Budget: budget})))
 			equalTexts(t, exactTexts(got), exactTexts(want))
 			mustBeEmpty(t, budget)
 		})
@@ -103,7 +103,7 @@ func TestMergeMatchesOracle(t *testing.T) {
 			var want []row
 			for i, p := range parts {
 				want = append(want, rowsOf(p.(*memOp).batches...)...)
-				parts[i] = must(newSort(p, keys, budget))
+				parts[i] = must(newSort(p, keys, &Env{Budget: budget}))
 			}
 			slices.SortStableFunc(want, compareRows(keys))
 			limit := []int64{-1, 0, 7, 5000}[g.IntN(4)]
@@ -133,15 +133,15 @@ func TestSortKeysOfLongStrings(t *testing.T) {
 	}
 	slices.Sort(want)
 	in := &memOp{schema: opSchema(catalog.Text), batches: []*columnar.Batch{{Len: v.Len, Cols: []*columnar.Vector{v}}}}
-	equalTexts(t, exactTexts(drain(t, must(newSort(in, []planner.SortKey{{}}, nil)))), want)
+	equalTexts(t, exactTexts(drain(t, must(newSort(in, []planner.SortKey{{}}, &Env{})))), want)
 }
 
 func TestSortRefusesLists(t *testing.T) {
 	in := &memOp{schema: opSchema(listType)}
-	if _, err := newSort(in, []planner.SortKey{{}}, nil); sqlstate.CodeOf(err) != sqlstate.FeatureNotSupported {
+	if _, err := newSort(in, []planner.SortKey{{}}, &Env{}); sqlstate.CodeOf(err) != sqlstate.FeatureNotSupported {
 		t.Errorf("error %v", err)
 	}
-	if _, err := newSort(in, []planner.SortKey{{Column: 3}}, nil); sqlstate.CodeOf(err) != sqlstate.InternalError {
+	if _, err := newSort(in, []planner.SortKey{{Column: 3}}, &Env{}); sqlstate.CodeOf(err) != sqlstate.InternalError {
 		t.Errorf("error %v", err)
 	}
 }
@@ -157,11 +157,11 @@ func TestBudgetExhaustion(t *testing.T) {
 	join := &planner.HashJoin{Kind: planner.InnerJoin, On: []planner.JoinKey{{}}, Build: planner.BuildLeft, Schema: joinSchema(schema, schema)}
 	in := func() Operator { return &memOp{schema: schema, batches: batches} }
 	for name, make := range map[string]func(*Budget) (Operator, error){
-		"sort":        func(b *Budget) (Operator, error) { return newSort(in(), keys, b) },
-		"top-k":       func(b *Budget) (Operator, error) { return newTopK(in(), keys, 30000, b) },
+		"sort":        func(b *Budget) (Operator, error) { return newSort(in(), keys, &Env{Budget: b}) },
+		"top-k":       func(b *Budget) (Operator, error) { return newTopK(in(), keys, 30000, &Env{Budget: b}) },
 		"aggregation": func(b *Budget) (Operator, error) { return aggFragment([]Operator{in()}, []int{0}, calls, b) },
 		"hash join": func(b *Budget) (Operator, error) {
-			parts, err := newJoinParts(join, []Operator{in()}, []Operator{in()}, b)
+			parts, err := newJoinParts(join, []Operator{in()}, []Operator{in()}, &Env{Budget: b})
 			return newUnion(parts), err
 		},
 	} {

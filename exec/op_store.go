@@ -70,6 +70,37 @@ func (s *rowStore) reset() {
 	}
 }
 
+// truncate forgets all but the first n rows, also after a failed append.
+func (s *rowStore) truncate(n int) {
+	s.rows = n
+	for _, c := range s.cols {
+		c.truncate(n)
+	}
+}
+
+func (c *colStore) truncate(n int) {
+	if c.valid != nil {
+		c.valid = c.valid[:min(len(c.valid), (n+7)/8)]
+	}
+	c.n = n
+	if c.width > 0 {
+		c.fixed = c.fixed[:n*c.width]
+		return
+	}
+	switch c.typ.ID() {
+	case arrow.STRUCT:
+		for _, k := range c.kids {
+			k.truncate(n)
+		}
+	case arrow.LIST:
+		c.ends = c.ends[:n]
+		c.kids[0].truncate(int(c.startOf(n)))
+	case arrow.STRING, arrow.BINARY:
+		c.ends = c.ends[:n]
+		c.data = c.data[:c.startOf(n)]
+	}
+}
+
 // free forgets all rows and gives their memory back.
 func (s *rowStore) free() {
 	s.rows = 0
@@ -527,9 +558,19 @@ func freeSlice[T any](acct *Account, s []T) []T {
 }
 
 // reserve makes room to append n values of v, those at sel or the first n, so
-// that the append can fail only for its validity bits.
+// that the append cannot fail.
 func (c *colStore) reserve(v *columnar.Vector, sel []int32, n int) error {
 	var err error
+	if v.Valid != nil || c.valid != nil {
+		fresh := c.valid == nil
+		if c.valid, err = growSlice(c.acct, c.valid, (c.n+n+7)/8-len(c.valid)); err != nil {
+			return err
+		}
+		if fresh {
+			c.valid = c.valid[:(c.n+7)/8]
+			fillBits(c.valid, 0, c.n)
+		}
+	}
 	if c.width > 0 {
 		c.fixed, err = growSlice(c.acct, c.fixed, n*c.width)
 		return err

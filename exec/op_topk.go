@@ -31,7 +31,7 @@ type topKOp struct {
 	out       columnar.Batch
 }
 
-func newTopK(input Operator, keys []planner.SortKey, k int64, budget *Budget) (Operator, error) {
+func newTopK(input Operator, keys []planner.SortKey, k int64, env *Env) (Operator, error) {
 	coder, err := newSortKeyCoder(input.Schema(), keys)
 	if err != nil {
 		return nil, err
@@ -40,13 +40,13 @@ func newTopK(input Operator, keys []planner.SortKey, k int64, budget *Budget) (O
 		return newLimit(input, 0, 0), nil
 	}
 	if k >= 1<<30 {
-		sorted, err := newSort(input, keys, budget)
+		sorted, err := newSort(input, keys, env)
 		if err != nil {
 			return nil, err
 		}
 		return newLimit(sorted, k, 0), nil
 	}
-	t := &topKOp{input: input, k: int(k), coder: coder, acct: budget.Account("top-k")}
+	t := &topKOp{input: input, k: int(k), coder: coder, acct: env.Budget.Account("top-k")}
 	if t.store, err = newRowStore(input.Schema(), t.acct); err != nil {
 		return nil, err
 	}

@@ -43,4 +43,10 @@ type TabletStatus struct {
 type ColumnStatus struct {
 	Nulls uint64 `json:"nulls"`
 	Bytes uint64 `json:"bytes"`
+	// Distinct estimates how many different values there are, 0 for unknown.
+	Distinct uint64 `json:"distinct,omitempty"`
+	// Min and Max bound the values as encoded keys (catalog.AppendKeyValue);
+	// empty is unknown.
+	Min []byte `json:"min,omitempty"`
+	Max []byte `json:"max,omitempty"`
 }

@@ -16,8 +16,10 @@ import (
 	"skein/sqlstate"
 )
 
-// targetMessageBytes is where a batch is cut into several Flight messages.
-const targetMessageBytes = 16 << 20
+// targetMessageBytes is where a batch is cut into several Flight messages. It
+// leaves room below the 16 MiB that ADBC's drivers take unless told otherwise;
+// only a single row can be larger.
+const targetMessageBytes = 12 << 20
 
 // PhysicalSchema maps every field to its physical type (catalog.PhysicalType),
 // the form in which nodes exchange batches.
@@ -31,56 +33,92 @@ func PhysicalSchema(s *arrow.Schema) *arrow.Schema {
 
 // BatchWriter sends batches as a Flight stream. It is used by one goroutine.
 type BatchWriter struct {
-	schema *arrow.Schema
-	writer *flight.Writer
+	schema   *arrow.Schema
+	payloads *payloadWriter
+	writer   *ipc.Writer
+	small    gathered
 }
 
 // NewBatchWriter starts a stream of batches of the given physical schema. The
 // descriptor, if not nil, rides on the first message.
 func NewBatchWriter(to flight.DataStreamWriter, schema *arrow.Schema, descriptor *flight.FlightDescriptor) *BatchWriter {
-	w := flight.NewRecordWriter(to, ipc.WithSchema(schema), ipc.WithAllocator(memory.DefaultAllocator))
-	if descriptor != nil {
-		w.SetFlightDescriptor(descriptor)
-	}
-	return &BatchWriter{schema: schema, writer: w}
+	payloads := newPayloadWriter(to, descriptor)
+	w := ipc.NewWriterWithPayloadWriter(payloads, ipc.WithSchema(schema), ipc.WithAllocator(memory.DefaultAllocator))
+	return &BatchWriter{schema: schema, payloads: payloads, writer: w}
 }
 
 // Write sends the selected rows of a batch, in several messages when it is
-// large, and keeps no reference to it. Errors of the transport are returned as
-// it gave them.
+// large, and keeps no reference to it. Small batches are gathered; Close,
+// WriteMetadata and Forward send what was. Errors of the transport are returned
+// as it gave them.
 func (w *BatchWriter) Write(b *columnar.Batch) error {
+	if !w.small.takes(b) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		return w.write(b)
+	}
+	if err := w.small.add(b); err != nil {
+		return err
+	}
+	if w.small.enough() {
+		return w.flush()
+	}
+	return nil
+}
+
+// flush sends the batches gathered.
+func (w *BatchWriter) flush() error {
+	b := w.small.take()
+	if b == nil {
+		return nil
+	}
+	return w.write(b)
+}
+
+func (w *BatchWriter) write(b *columnar.Batch) error {
+	w.small.sent += b.Rows()
 	record, err := columnar.ToArrow(b, w.schema)
 	if err != nil {
 		return err
 	}
 	defer record.Release()
+	return w.writeRecord(record)
+}
+
+// writeRecord sends a record, cut in halves until each is small enough: rows may
+// be of very different sizes.
+func (w *BatchWriter) writeRecord(record arrow.RecordBatch) error {
 	rows := record.NumRows()
-	step := rows
-	if size := recordBytes(record); size > targetMessageBytes {
-		step = max(1, rows*targetMessageBytes/size)
+	if rows <= 1 || recordBytes(record) <= targetMessageBytes {
+		return w.writer.Write(record)
 	}
-	for at := int64(0); at < rows; at += step {
-		if err := w.writeSlice(record, at, min(at+step, rows)); err != nil {
+	for _, half := range [][2]int64{{0, rows / 2}, {rows / 2, rows}} {
+		slice := record.NewSlice(half[0], half[1])
+		err := w.writeRecord(slice)
+		slice.Release()
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *BatchWriter) writeSlice(record arrow.RecordBatch, from, to int64) error {
-	if from == 0 && to == record.NumRows() {
-		return w.writer.Write(record)
+// WriteMetadata sends a message without rows.
+func (w *BatchWriter) WriteMetadata(metadata []byte) error {
+	if err := w.flush(); err != nil {
+		return err
 	}
-	slice := record.NewSlice(from, to)
-	defer slice.Release()
-	return w.writer.Write(slice)
+	return w.payloads.to.Send(&flight.FlightData{AppMetadata: metadata})
 }
 
-// WriteMetadata sends a message without rows.
-func (w *BatchWriter) WriteMetadata(metadata []byte) error { return w.writer.WriteMetadata(metadata) }
-
 // Close ends the stream; the schema is sent even when no batch was.
-func (w *BatchWriter) Close() error { return w.writer.Close() }
+func (w *BatchWriter) Close() error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.writer.Close()
+}
 
 // recordBytes estimates the bytes of a record's values.
 func recordBytes(record arrow.RecordBatch) int64 {

@@ -28,6 +28,7 @@ const (
 	streamWindow     = 2 << 20
 	connectionWindow = 16 << 20
 	socketBuffer     = 128 << 10
+	streamWorkers    = 32
 	keepaliveEvery   = 60 * time.Second
 	keepaliveTimeout = 20 * time.Second
 )
@@ -36,6 +37,9 @@ const (
 // that the messages and keepalives of Conn are accepted.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		// Goroutines that stay save growing a new stack for every call.
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxGRPCMessage),
 		grpc.MaxSendMsgSize(maxGRPCMessage),
 		grpc.InitialWindowSize(streamWindow),
@@ -52,7 +56,7 @@ func dialOptions() []grpc.DialOption {
 	retry.BaseDelay, retry.MaxDelay = 50*time.Millisecond, 2*time.Second
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxGRPCMessage), grpc.MaxCallSendMsgSize(maxGRPCMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxGRPCMessage), grpc.MaxCallSendMsgSize(maxGRPCMessage), grpc.ForceCodecV2(newCodec())),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connectionWindow),
 		grpc.WithWriteBufferSize(socketBuffer),
@@ -181,24 +185,34 @@ func (c *Conn) failed(err error) error {
 // schema (public or physical types). Ctx bounds the whole stream; end it with
 // Close, which cancels the fragment if rows were left.
 func (c *Conn) Fetch(ctx context.Context, ticket *pb.Ticket, schema *arrow.Schema) (*Stream, error) {
-	raw, err := Encode(ticket, MaxTicketBytes)
+	get, cancel, err := c.get(ctx, ticket)
 	if err != nil {
 		return nil, err
+	}
+	return &Stream{conn: c, cancel: cancel, get: get, reader: NewBatchReader(get, PhysicalSchema(schema))}, nil
+}
+
+func (c *Conn) get(ctx context.Context, ticket *pb.Ticket) (flight.FlightService_DoGetClient, context.CancelFunc, error) {
+	raw, err := Encode(ticket, MaxTicketBytes)
+	if err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	get, err := c.client.DoGet(ctx, &flight.Ticket{Ticket: raw})
 	if err != nil {
 		cancel()
-		return nil, c.failed(err)
+		return nil, nil, c.failed(err)
 	}
-	return &Stream{conn: c, cancel: cancel, reader: NewBatchReader(get, PhysicalSchema(schema))}, nil
+	return get, cancel, nil
 }
 
 // Stream is the consuming end of an exchange. It satisfies exec.Operator.
 type Stream struct {
 	conn   *Conn
 	cancel context.CancelFunc
+	get    flight.FlightService_DoGetClient
 	reader *BatchReader
+	over   bool // the end was read
 }
 
 // Schema is what comes, with physical types.
@@ -215,7 +229,16 @@ func (s *Stream) Next(ctx context.Context) (*columnar.Batch, error) {
 	if err != nil {
 		return nil, s.conn.failed(err)
 	}
+	s.over = batch == nil
 	return batch, nil
+}
+
+// Clock is the worker's clock at the end of the stream, 0 before.
+func (s *Stream) Clock() uint64 {
+	if !s.over {
+		return 0
+	}
+	return clockOf(s.get.Trailer())
 }
 
 // Metadata is the app_metadata of the newest message.

@@ -153,14 +153,19 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 		aggregate := func() planner.FinalAggregate {
 			a := planner.FinalAggregate{GroupBy: genOrdinals().Draw(t, "groups"), Schema: genSchema().Draw(t, "schema")}
 			for range rapid.IntRange(0, 3).Draw(t, "calls") {
+				var order []planner.SortKey
+				for range rapid.IntRange(0, 2).Draw(t, "order") {
+					order = append(order, sortKey())
+				}
 				a.Calls = append(a.Calls, planner.AggCall{
+					Args: genOrdinals().Draw(t, "args"), Distinct: rapid.Bool().Draw(t, "distinct"), OrderBy: order,
 					Func: rapid.SampledFrom([]planner.AggFunc{planner.Count, planner.Sum, planner.Avg}).Draw(t, "func"),
 					Arg:  rapid.IntRange(-1, 5).Draw(t, "arg"), DataType: genType().Draw(t, "type"), Name: rapid.String().Draw(t, "name"),
 				})
 			}
 			return a
 		}
-		switch rapid.IntRange(0, 11).Draw(t, "operator") {
+		switch rapid.IntRange(0, 14).Draw(t, "operator") {
 		case 0:
 			return &planner.TabletScan{
 				Table: table, Tablet: table.Tablets[rapid.IntRange(0, 1).Draw(t, "tablet")].ID,
@@ -202,7 +207,7 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 				Residual: genOptionalExpr().Draw(t, "residual"), Schema: genSchema().Draw(t, "schema"),
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "on") {
-				j.On = append(j.On, planner.JoinKey{Left: rapid.IntRange(0, 9).Draw(t, "left"), Right: rapid.IntRange(0, 9).Draw(t, "right")})
+				j.On = append(j.On, planner.JoinKey{Left: rapid.IntRange(0, 9).Draw(t, "left"), Right: rapid.IntRange(0, 9).Draw(t, "right"), NullSafe: rapid.Bool().Draw(t, "null safe")})
 			}
 			return j
 		case 9:
@@ -211,9 +216,37 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 				m.Keys = append(m.Keys, sortKey())
 			}
 			return m
+		case 12:
+			c := planner.CompleteAggregate(aggregate())
+			return &c
+		case 13:
+			return &planner.UnionAll{Inputs: rapid.IntRange(0, 9).Draw(t, "inputs"), Schema: genSchema().Draw(t, "schema")}
+		case 14:
+			return genWindow(sortKey).Draw(t, "window")
 		case 10:
 			return &planner.TopK{K: rapid.Int64Min(0).Draw(t, "k"), Score: sortKey()}
 		}
 		return &planner.LimitOp{Limit: rapid.Int64Min(-1).Draw(t, "limit"), Offset: rapid.Int64Min(0).Draw(t, "offset")}
+	})
+}
+
+func genWindow(sortKey func() planner.SortKey) *rapid.Generator[*planner.WindowOp] {
+	return rapid.Custom(func(t *rapid.T) *planner.WindowOp {
+		w := &planner.WindowOp{PartitionBy: genOrdinals().Draw(t, "partition"), Schema: genSchema().Draw(t, "schema")}
+		for range rapid.IntRange(0, 2).Draw(t, "order") {
+			w.OrderBy = append(w.OrderBy, sortKey())
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "calls") {
+			c := planner.WindowCall{
+				Func: planner.Lag, Args: genOrdinals().Draw(t, "args"), Frame: planner.DefaultFrame(),
+				DataType: genType().Draw(t, "type"), Name: rapid.String().Draw(t, "name"),
+			}
+			if rapid.Bool().Draw(t, "bounded") {
+				c.Frame.Mode, c.Frame.Exclude = planner.RowsFrame, planner.ExcludeTies
+				c.Frame.Start = planner.FrameBound{Kind: planner.Preceding, Offset: genLiteral().Draw(t, "offset")}
+			}
+			w.Calls = append(w.Calls, c)
+		}
+		return w
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"skein/catalog"
 	"skein/flightproto/pb"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 func encodeOperator(op planner.Operator) (*pb.Operator, error) {
@@ -38,6 +39,16 @@ func encodeOperator(op planner.Operator) (*pb.Operator, error) {
 			return nil, err
 		}
 		return &pb.Operator{Kind: &pb.Operator_FinalAggregate{FinalAggregate: agg}}, nil
+	case *planner.CompleteAggregate:
+		agg, err := encodeAggregate(planner.FinalAggregate(*op))
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Operator{Kind: &pb.Operator_CompleteAggregate{CompleteAggregate: agg}}, nil
+	case *planner.WindowOp:
+		return encodeWindow(op)
+	case *planner.UnionAll:
+		return encodeUnion(op)
 	case *planner.HashJoin:
 		return encodeJoin(op)
 	case *planner.MergeSort:
@@ -58,9 +69,12 @@ func encodeScan(op *planner.TabletScan) (*pb.Operator, error) {
 	if op.Table == nil {
 		return nil, fmt.Errorf("encoding a plan: scan of tablet %d without a table", op.Tablet)
 	}
-	projection, err := encodeOrdinals(op.Projection)
-	if err != nil {
-		return nil, err
+	projection := make([]int32, len(op.Projection))
+	for i, c := range op.Projection {
+		if !planner.ValidProjection(op.Table, c) {
+			return nil, fmt.Errorf("encoding a plan: table %s has no column %d", op.Table.QualifiedName(), c)
+		}
+		projection[i] = int32(c)
 	}
 	filter, err := EncodeExpr(op.Filter)
 	if err != nil {
@@ -68,6 +82,7 @@ func encodeScan(op *planner.TabletScan) (*pb.Operator, error) {
 	}
 	return &pb.Operator{Kind: &pb.Operator_TabletScan{TabletScan: &pb.TabletScan{
 		TableId: uint64(op.Table.ID), TabletId: uint64(op.Tablet), Projection: projection, Filter: filter,
+		TableVersion: op.Table.Version,
 	}}}, nil
 }
 
@@ -113,29 +128,6 @@ func encodeProject(op *planner.ProjectOp) (*pb.Operator, error) {
 	return &pb.Operator{Kind: &pb.Operator_Project{Project: &pb.ProjectOp{Exprs: exprs, Schema: schema}}}, nil
 }
 
-func encodeAggregate(op planner.FinalAggregate) (*pb.Aggregate, error) {
-	groupBy, err := encodeOrdinals(op.GroupBy)
-	if err != nil {
-		return nil, err
-	}
-	schema, err := EncodeSchema(op.Schema)
-	if err != nil {
-		return nil, err
-	}
-	calls := make([]*pb.AggCall, len(op.Calls))
-	for i, c := range op.Calls {
-		if c.Arg < -1 || int64(c.Arg) > 1<<30 {
-			return nil, fmt.Errorf("encoding a plan: argument %d of %s is out of range", c.Arg, c.Func)
-		}
-		t, err := EncodeType(c.DataType)
-		if err != nil {
-			return nil, err
-		}
-		calls[i] = &pb.AggCall{Func: string(c.Func), Arg: int32(c.Arg), Type: t, Name: c.Name}
-	}
-	return &pb.Aggregate{GroupBy: groupBy, Calls: calls, Schema: schema}, nil
-}
-
 func encodeJoin(op *planner.HashJoin) (*pb.Operator, error) {
 	residual, err := EncodeExpr(op.Residual)
 	if err != nil {
@@ -151,7 +143,7 @@ func encodeJoin(op *planner.HashJoin) (*pb.Operator, error) {
 		if err != nil {
 			return nil, err
 		}
-		on[i] = &pb.JoinKey{Left: pair[0], Right: pair[1]}
+		on[i] = &pb.JoinKey{Left: pair[0], Right: pair[1], NullSafe: k.NullSafe}
 	}
 	return &pb.Operator{Kind: &pb.Operator_HashJoin{HashJoin: &pb.HashJoin{
 		Strategy: string(op.Strategy), Kind: string(op.Kind), On: on,
@@ -160,14 +152,22 @@ func encodeJoin(op *planner.HashJoin) (*pb.Operator, error) {
 }
 
 func encodeMergeSort(op *planner.MergeSort) (*pb.Operator, error) {
-	keys := make([]*pb.SortKey, len(op.Keys))
-	for i, k := range op.Keys {
+	keys, err := encodeSortKeys(op.Keys)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Operator{Kind: &pb.Operator_MergeSort{MergeSort: &pb.MergeSort{Keys: keys, Limit: op.Limit}}}, nil
+}
+
+func encodeSortKeys(list []planner.SortKey) ([]*pb.SortKey, error) {
+	keys := make([]*pb.SortKey, len(list))
+	for i, k := range list {
 		var err error
 		if keys[i], err = encodeSortKey(k); err != nil {
 			return nil, err
 		}
 	}
-	return &pb.Operator{Kind: &pb.Operator_MergeSort{MergeSort: &pb.MergeSort{Keys: keys, Limit: op.Limit}}}, nil
+	return keys, nil
 }
 
 func encodeSortKey(k planner.SortKey) (*pb.SortKey, error) {
@@ -217,14 +217,21 @@ func decodeOperator(p *pb.Operator, tables TableResolver) (planner.Operator, err
 			return nil, err
 		}
 		return agg, nil
+	case *pb.Operator_CompleteAggregate:
+		agg, err := decodeAggregate(k.CompleteAggregate)
+		if err != nil {
+			return nil, err
+		}
+		complete := planner.CompleteAggregate(*agg)
+		return &complete, nil
+	case *pb.Operator_Window:
+		return decodeWindow(k.Window)
+	case *pb.Operator_UnionAll:
+		return decodeUnion(k.UnionAll)
 	case *pb.Operator_HashJoin:
 		return decodeJoin(k.HashJoin)
 	case *pb.Operator_MergeSort:
-		out := &planner.MergeSort{Limit: k.MergeSort.GetLimit()}
-		for _, key := range k.MergeSort.GetKeys() {
-			out.Keys = append(out.Keys, decodeSortKey(key))
-		}
-		return out, nil
+		return &planner.MergeSort{Limit: k.MergeSort.GetLimit(), Keys: decodeSortKeys(k.MergeSort.GetKeys())}, nil
 	case *pb.Operator_TopK:
 		return &planner.TopK{K: k.TopK.GetK(), Score: decodeSortKey(k.TopK.GetScore())}, nil
 	case *pb.Operator_Limit:
@@ -241,11 +248,17 @@ func decodeScan(p *pb.TabletScan, tables TableResolver) (planner.Operator, error
 	if _, ok := table.Tablet(catalog.TabletID(p.GetTabletId())); !ok {
 		return nil, malformed("tablet %d is not of table %s", p.GetTabletId(), table.QualifiedName())
 	}
-	projection := decodeOrdinals(p.GetProjection())
-	for _, c := range projection {
-		if c >= len(table.Columns) {
+	if v := p.GetTableVersion(); v != table.Version {
+		return nil, WithReason(StaleMetadata, sqlstate.New(sqlstate.SerializationFailure,
+			"the plan is for version %d of table %s, which is at version %d here", v, table.QualifiedName(), table.Version).
+			WithHint("Run the statement again."))
+	}
+	var projection []int
+	for _, c := range p.GetProjection() {
+		if !planner.ValidProjection(table, int(c)) {
 			return nil, malformed("scan of column %d of table %s, which has %d", c, table.QualifiedName(), len(table.Columns))
 		}
+		projection = append(projection, int(c))
 	}
 	filter, err := DecodeExpr(p.GetFilter())
 	if err != nil {
@@ -293,27 +306,6 @@ func decodeProject(p *pb.ProjectOp) (planner.Operator, error) {
 	return &planner.ProjectOp{Exprs: exprs, Schema: schema}, nil
 }
 
-func decodeAggregate(p *pb.Aggregate) (*planner.FinalAggregate, error) {
-	schema, err := DecodeSchema(p.GetSchema())
-	if err != nil {
-		return nil, err
-	}
-	out := &planner.FinalAggregate{GroupBy: decodeOrdinals(p.GetGroupBy()), Schema: schema}
-	for _, c := range p.GetCalls() {
-		dt, err := DecodeType(c.GetType())
-		if err != nil {
-			return nil, err
-		}
-		if c.GetArg() < -1 {
-			return nil, malformed("argument %d of %s is out of range", c.GetArg(), c.GetFunc())
-		}
-		out.Calls = append(out.Calls, planner.AggCall{
-			Func: planner.AggFunc(c.GetFunc()), Arg: int(c.GetArg()), DataType: dt, Name: c.GetName(),
-		})
-	}
-	return out, nil
-}
-
 func decodeJoin(p *pb.HashJoin) (planner.Operator, error) {
 	residual, err := DecodeExpr(p.GetResidual())
 	if err != nil {
@@ -331,9 +323,17 @@ func decodeJoin(p *pb.HashJoin) (planner.Operator, error) {
 		Schema:   schema,
 	}
 	for _, k := range p.GetOn() {
-		out.On = append(out.On, planner.JoinKey{Left: int(k.GetLeft()), Right: int(k.GetRight())})
+		out.On = append(out.On, planner.JoinKey{Left: int(k.GetLeft()), Right: int(k.GetRight()), NullSafe: k.GetNullSafe()})
 	}
 	return out, nil
+}
+
+func decodeSortKeys(list []*pb.SortKey) []planner.SortKey {
+	var keys []planner.SortKey
+	for _, k := range list {
+		keys = append(keys, decodeSortKey(k))
+	}
+	return keys
 }
 
 func decodeSortKey(k *pb.SortKey) planner.SortKey {

@@ -154,12 +154,13 @@ func TestEncodeRefusesBadPlans(t *testing.T) {
 
 func TestDecodeRefusesBadPlans(t *testing.T) {
 	table := sampleTable()
+	version := table.Version
 	boolean := &pb.Type{Name: "boolean"}
 	filter := func(e *pb.Expr) *pb.Operator {
 		return &pb.Operator{Kind: &pb.Operator_Filter{Filter: &pb.FilterOp{Predicate: e}}}
 	}
-	scan := func(table, tablet uint64, columns ...uint32) *pb.Operator {
-		return &pb.Operator{Kind: &pb.Operator_TabletScan{TabletScan: &pb.TabletScan{TableId: table, TabletId: tablet, Projection: columns}}}
+	scan := func(table, tablet uint64, columns ...int32) *pb.Operator {
+		return &pb.Operator{Kind: &pb.Operator_TabletScan{TabletScan: &pb.TabletScan{TableId: table, TabletId: tablet, Projection: columns, TableVersion: version}}}
 	}
 	for name, op := range map[string]*pb.Operator{
 		"no kind":           {},
@@ -172,6 +173,7 @@ func TestDecodeRefusesBadPlans(t *testing.T) {
 		"case without else": filter(&pb.Expr{Kind: &pb.Expr_Case{Case: &pb.Case{Type: boolean}}}),
 		"other tablet":      scan(uint64(table.ID), 99),
 		"column beyond":     scan(uint64(table.ID), 21, 4),
+		"hidden beyond":     scan(uint64(table.ID), 21, -3),
 		"ragged values": {Kind: &pb.Operator_Values{Values: &pb.ValuesSource{
 			Schema: &pb.Schema{Fields: []*pb.Field{{Name: "a", Type: boolean}}}, Rows: []*pb.Row{{}}}}},
 		"projection schema": {Kind: &pb.Operator_Project{Project: &pb.ProjectOp{Schema: &pb.Schema{Fields: []*pb.Field{{Name: "a", Type: boolean}}}}}},

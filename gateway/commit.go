@@ -53,6 +53,7 @@ func (w *tableWriter) decide(ctx context.Context, parts []*writePart) error {
 	}
 	ts = resp.GetCommitTimestamp()
 	w.gw.observe(ts)
+	w.count(resp.GetChanges())
 	w.tellOthers(ctx, parts[1:], ts)
 	return nil
 }
@@ -60,7 +61,7 @@ func (w *tableWriter) decide(ctx context.Context, parts []*writePart) error {
 func (w *tableWriter) commitRequest(p *writePart, ts uint64) *pb.TransactRequest {
 	return &pb.TransactRequest{
 		Step: pb.TransactRequest_COMMIT, TransactionId: w.txn, TabletId: uint64(p.tablet),
-		Segments: p.result.GetSegments(), CommitTimestamp: ts,
+		Segments: p.result.GetSegments(), Deletes: p.staged(), CommitTimestamp: ts,
 	}
 }
 
@@ -70,7 +71,7 @@ func (w *tableWriter) prepare(ctx context.Context, parts []*writePart) error {
 		group.Go(func() error {
 			resp, err := w.gw.transact(ctx, w.snap, &pb.TransactRequest{
 				Step: pb.TransactRequest_PREPARE, TransactionId: w.txn, TabletId: uint64(p.tablet),
-				Segments: p.result.GetSegments(), PrimaryTabletId: uint64(parts[0].tablet),
+				Segments: p.result.GetSegments(), Deletes: p.staged(), PrimaryTabletId: uint64(parts[0].tablet),
 			})
 			if err != nil {
 				return err
@@ -88,17 +89,23 @@ func (w *tableWriter) prepare(ctx context.Context, parts []*writePart) error {
 // tellOthers commits the secondary participants before the client is told, so
 // that its next read need not wait for them.
 func (w *tableWriter) tellOthers(ctx context.Context, parts []*writePart, ts uint64) {
+	changes := make([]*pb.Changes, len(parts))
 	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range parts {
+	for i, p := range parts {
 		group.Go(func() error {
-			if _, err := w.gw.transact(ctx, w.snap, w.commitRequest(p, ts)); err != nil {
+			resp, err := w.gw.transact(ctx, w.snap, w.commitRequest(p, ts))
+			if err != nil {
 				w.gw.log.Warn("a participant did not hear of a commit and will ask for it",
 					"txn", w.txn, "tablet", p.tablet, "err", err)
 			}
+			changes[i] = resp.GetChanges()
 			return nil
 		})
 	}
 	_ = group.Wait() // never fails: see above
+	for _, c := range changes {
+		w.count(c)
+	}
 }
 
 // transact sends one transaction step to a replica of a tablet, going through

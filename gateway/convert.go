@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -22,6 +23,8 @@ type converter struct {
 	incoming *arrow.Schema // what the client sends
 	physical *arrow.Schema // the same, in physical types
 	columns  []columnConverter
+	// parameters: the columns are the parameters of a statement.
+	parameters bool
 }
 
 type columnConverter struct {
@@ -124,7 +127,10 @@ func (c *converter) convert(rec arrow.RecordBatch) (*columnar.Batch, error) {
 	for i := range in.Cols {
 		v, err := columnar.FromArrow(rec.Column(i), c.physical.Field(i).Type)
 		if err != nil {
-			return nil, sqlstate.New(sqlstate.NumericOutOfRange, "column %q: %w", c.physical.Field(i).Name, err)
+			return nil, c.in(c.physical.Field(i).Name, err)
+		}
+		if err := checkValues(v); err != nil {
+			return nil, c.in(c.physical.Field(i).Name, err)
 		}
 		in.Cols[i] = v
 	}
@@ -133,12 +139,12 @@ func (c *converter) convert(rec arrow.RecordBatch) (*columnar.Batch, error) {
 		cc := &c.columns[i]
 		v, err := cc.eval.Eval(in)
 		if err != nil {
-			return nil, fmt.Errorf("column %q: %w", cc.column.Name, err)
+			return nil, c.in(cc.column.Name, err)
 		}
 		if cc.lossy != nil {
 			rows, err := cc.lossy.Filter(in, nil)
 			if err != nil {
-				return nil, fmt.Errorf("column %q: %w", cc.column.Name, err)
+				return nil, c.in(cc.column.Name, err)
 			}
 			if len(rows) > 0 {
 				return nil, sqlstate.New(sqlstate.NumericOutOfRange, "value %s does not fit column %q of type %s without loss",
@@ -148,4 +154,27 @@ func (c *converter) convert(rec arrow.RecordBatch) (*columnar.Batch, error) {
 		out.Cols[i] = v
 	}
 	return out, nil
+}
+
+// checkValues refuses what an Arrow array can hold and its SQL type cannot.
+func checkValues(v *columnar.Vector) error {
+	if v.Type.ID() == arrow.TIME64 {
+		return columnar.CheckTime(v)
+	}
+	return columnar.CheckUTF8(v)
+}
+
+// in names a column, or a parameter, in an error about one of its values.
+func (c *converter) in(name string, err error) error {
+	what := fmt.Sprintf("column %q", name)
+	if c.parameters {
+		what = "parameter " + name
+	}
+	var user *sqlstate.Error
+	if !errors.As(err, &user) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	named := *user
+	named.Message = what + ": " + user.Message
+	return &named
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"skein/columnar"
 	"skein/exec"
@@ -31,31 +34,62 @@ const (
 // sink receives a query's batches in order; they are valid during the call.
 type sink func(*columnar.Batch) error
 
-// runQuery plans and executes a bound query and hands its batches to emit. As
-// long as emit has not been called, losing a worker or meeting newer metadata
-// means another attempt on other replicas; afterwards the error is the
-// client's, who must not see rows twice.
-func (g *Server) runQuery(ctx context.Context, id string, root planner.Node, emit sink) error {
+// clientSink is the client's end of a query: batches, or encoded ones where
+// those have the types of its schema.
+type clientSink struct {
+	snapshot uint64 // to read at; 0 takes a new one for each attempt
+	schema   *arrow.Schema
+	batch    sink
+	message  func(*flightproto.Message) error
+}
+
+// runQuery plans and executes a bound query and hands its rows to a sink. As
+// long as that has got none, losing a worker or meeting newer metadata means
+// another attempt on other replicas; afterwards the error is the client's, who
+// must not see rows twice.
+func (g *Server) runQuery(ctx context.Context, id string, root planner.Node, to clientSink) error {
 	for attempt := 1; ; attempt++ {
 		emitted := false
-		err := g.attempt(ctx, fmt.Sprintf("%s.%d", id, attempt), root, func(b *columnar.Batch) error {
+		once := to
+		once.batch = func(b *columnar.Batch) error {
 			emitted = true
-			return emit(b)
-		})
+			return to.batch(b)
+		}
+		if to.message != nil {
+			once.message = func(m *flightproto.Message) error {
+				emitted = true
+				return to.message(m)
+			}
+		}
+		err := g.attempt(ctx, fmt.Sprintf("%s.%d", id, attempt), root, once)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return causeOf(ctx, err)
 		}
-		if emitted || attempt == maxAttempts || !g.mayRetry(err) {
+		if emitted || attempt == maxAttempts || !g.mayRetry(err) || g.altered(root) {
 			return err
 		}
 		g.log.Info("query attempt failed, trying again", "query_id", id, "attempt", attempt, "err", err)
-		if err := g.directory.recover(ctx, attempt); err != nil {
-			return err
+		stale := flightproto.ReasonOf(err) == flightproto.StaleMetadata
+		if rerr := g.directory.recover(ctx, attempt); rerr != nil {
+			return rerr
+		}
+		if stale && g.altered(root) {
+			return err // the plan must be bound anew
 		}
 	}
+}
+
+// altered reports whether a table of a plan is known to have changed since the
+// plan was bound.
+func (g *Server) altered(root planner.Node) bool {
+	if scan, ok := root.(*planner.Scan); ok {
+		now, known := g.directory.Current().meta.Table(scan.Table.ID)
+		return known && now.Version != scan.Table.Version
+	}
+	return slices.ContainsFunc(root.Inputs(), g.altered)
 }
 
 // mayRetry reports whether another attempt of something that has had no effect
@@ -69,7 +103,7 @@ func (g *Server) mayRetry(err error) bool {
 }
 
 // attempt runs one distributed plan from start to end.
-func (g *Server) attempt(ctx context.Context, id string, root planner.Node, emit sink) error {
+func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to clientSink) error {
 	snap := g.directory.Current()
 	plan, err := planner.Distribute(planner.Description{QueryID: id, Root: root, Options: g.planner}, snap, snap)
 	if err != nil {
@@ -77,9 +111,17 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, emit
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{gw: g, snap: snap, plan: plan}
+	r := &run{gw: g, snap: snap, plan: plan, at: to.snapshot}
+	if r.at == 0 {
+		r.at = g.clock.Now()
+	}
 	defer r.finish()
 	if err := r.start(ctx); err != nil {
+		return err
+	}
+	if to.message != nil && r.passesOn(to.schema) {
+		err := r.passOn(ctx, to.message)
+		r.complete = err == nil
 		return err
 	}
 	op, err := r.build(ctx, plan.Root())
@@ -99,7 +141,7 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, emit
 		if b.Rows() == 0 {
 			continue
 		}
-		if err := emit(b); err != nil {
+		if err := to.batch(b); err != nil {
 			return err
 		}
 	}
@@ -110,8 +152,10 @@ type run struct {
 	gw       *Server
 	snap     *snapshot
 	plan     *planner.Plan
+	at       uint64   // snapshot that all tablets are read at
 	address  []string // per fragment: the worker's address, "" on the coordinator
-	started  []string // workers that were told of the query
+	started  []string // workers that were told of the query, or will be by a ticket
+	riding   *riding  // set where a ticket takes the place of the start action
 	complete bool     // every row was read: nothing is left to cancel
 }
 
@@ -121,6 +165,12 @@ func (r *run) start(ctx context.Context) error {
 	requests, err := r.requests()
 	if err != nil {
 		return err
+	}
+	if r.riding = r.rides(requests); r.riding != nil {
+		for addr := range requests {
+			r.started = append(r.started, addr)
+		}
+		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for addr, req := range requests {
@@ -142,9 +192,54 @@ func (r *run) start(ctx context.Context) error {
 	return group.Wait()
 }
 
+// maxRiding is the largest start request that a ticket takes along; it is well
+// below what a ticket may have.
+const maxRiding = 32 << 10
+
+// riding is a start request that goes with the ticket for an exchange.
+type riding struct {
+	exchange planner.ExchangeID
+	request  *pb.StartRequest
+}
+
+// rides reports how the query can be started without a round trip of its own:
+// where all its fragments are on one worker and the coordinator pulls just one
+// exchange, the ticket for that takes the request along.
+func (r *run) rides(requests map[string]*pb.StartRequest) *riding {
+	if len(requests) != 1 {
+		return nil
+	}
+	var found *riding
+	for _, x := range r.plan.Exchanges {
+		if r.address[x.Consumer] != "" || r.address[x.Producer] == "" {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = &riding{exchange: x.ID, request: requests[r.address[x.Producer]]}
+	}
+	if found == nil || proto.Size(found.request) > maxRiding {
+		return nil
+	}
+	return found
+}
+
+// ticket is what pulls an exchange.
+func (r *run) ticket(x *planner.Exchange) *pb.Ticket {
+	t := &pb.Ticket{
+		QueryId: r.plan.QueryID, Fragment: uint32(x.Producer), Exchange: uint32(x.ID),
+		MetadataVersion:  r.plan.MetadataVersion,
+		TabletGeneration: r.snap.generation(r.plan.Fragments[x.Producer].Assignment.Tablet),
+	}
+	if r.riding != nil && r.riding.exchange == x.ID {
+		t.Start = r.riding.request
+	}
+	return t
+}
+
 // requests groups fragments and the exchanges that touch them by worker.
 func (r *run) requests() (map[string]*pb.StartRequest, error) {
-	snapshot := r.gw.clock.Now()
 	requests := make(map[string]*pb.StartRequest)
 	r.address = make([]string, len(r.plan.Fragments))
 	for i, f := range r.plan.Fragments {
@@ -163,7 +258,7 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 		req := requests[addr]
 		if req == nil {
 			req = &pb.StartRequest{
-				QueryId: r.plan.QueryID, MetadataVersion: r.plan.MetadataVersion, Snapshot: snapshot,
+				QueryId: r.plan.QueryID, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
 				LeaseMillis: uint32(fragmentLease.Milliseconds()),
 			}
 			requests[addr] = req
@@ -200,6 +295,8 @@ func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, er
 		Exchanges:   r,
 		Parallelism: 1,
 		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
+		SpillDir:    r.gw.cfg.SpillDir,
+		MaxSpill:    f.MaxSpill,
 	})
 }
 
@@ -216,29 +313,29 @@ func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) 
 	if err != nil {
 		return nil, err
 	}
-	stream, err := conn.Fetch(ctx, &pb.Ticket{
-		QueryId: r.plan.QueryID, Fragment: uint32(x.Producer), Exchange: uint32(x.ID),
-		MetadataVersion:  r.plan.MetadataVersion,
-		TabletGeneration: r.snap.generation(r.plan.Fragments[x.Producer].Assignment.Tablet),
-	}, source.Schema)
+	stream, err := conn.Fetch(ctx, r.ticket(x), source.Schema)
 	if err != nil {
 		r.gw.workers.failed(addr, err)
 		return nil, fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)
 	}
-	return &watchedStream{Operator: stream, addr: addr, workers: r.gw.workers}, nil
+	return &watchedStream{Stream: stream, addr: addr, gw: r.gw}, nil
 }
 
-// watchedStream tells the worker list when its stream breaks.
+// watchedStream tells the worker list when its stream breaks, and the clock when
+// it ends.
 type watchedStream struct {
-	exec.Operator
-	addr    string
-	workers *workers
+	*flightproto.Stream
+	addr string
+	gw   *Server
 }
 
 func (w *watchedStream) Next(ctx context.Context) (*columnar.Batch, error) {
-	b, err := w.Operator.Next(ctx)
-	if err != nil {
-		w.workers.failed(w.addr, err)
+	b, err := w.Stream.Next(ctx)
+	switch {
+	case err != nil:
+		w.gw.workers.failed(w.addr, err)
+	case b == nil:
+		w.gw.observe(w.Clock())
 	}
 	return b, err
 }

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"io"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -83,6 +85,13 @@ func (s *service) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*f
 // sent to a path are appended to that table, which must exist.
 func (s *service) DoPut(stream flight.FlightService_DoPutServer) error {
 	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		// Drivers that send the schema with the first batch send nothing at all
+		// for an ingest of no batches, so there is not even a table's name here.
+		return flightproto.ToStatus(sqlstate.New(sqlstate.ProtocolViolation,
+			"the stream of rows ended before its first message, so neither a table nor columns are known").
+			WithHint("to ingest no rows, send one empty record batch"))
+	}
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,12 @@ type handles[T any] struct {
 	limit int
 	ttl   time.Duration
 	now   func() time.Time
+	// lost, when not nil, is told of values that nobody took.
+	lost func(T)
 
 	mu      sync.Mutex
 	entries map[string]*handleEntry[T]
+	swept   time.Time // of what has expired
 }
 
 type handleEntry[T any] struct {
@@ -38,11 +41,15 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// put stores a value under a new handle. A full table first drops what has
-// expired, then refuses with 53400.
+// put stores a value under a new handle. What has expired is dropped now and
+// then, and before a full table refuses with 53400.
 func (h *handles[T]) put(v T) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if now := h.now(); now.Sub(h.swept) > h.ttl/8 {
+		h.swept = now
+		h.expireLocked()
+	}
 	if len(h.entries) >= h.limit {
 		h.expireLocked()
 		if len(h.entries) >= h.limit {
@@ -59,7 +66,7 @@ func (h *handles[T]) expireLocked() {
 	oldest := h.now().Add(-h.ttl)
 	for id, e := range h.entries {
 		if e.used.Before(oldest) {
-			delete(h.entries, id)
+			h.deleteLocked(id)
 		}
 	}
 }
@@ -70,7 +77,7 @@ func (h *handles[T]) get(id string) (T, error) {
 	defer h.mu.Unlock()
 	e, ok := h.entries[id]
 	if !ok || h.now().Sub(e.used) > h.ttl {
-		delete(h.entries, id)
+		h.deleteLocked(id)
 		var zero T
 		return zero, sqlstate.New(sqlstate.InvalidParameter, "unknown or expired %s handle", h.what).
 			WithHint("a handle is good for %s after its last use, on the gateway that gave it", h.ttl)
@@ -83,7 +90,9 @@ func (h *handles[T]) get(id string) (T, error) {
 func (h *handles[T]) take(id string) (T, error) {
 	v, err := h.get(id)
 	if err == nil {
-		h.drop(id)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.entries, id)
 	}
 	return v, err
 }
@@ -92,5 +101,13 @@ func (h *handles[T]) take(id string) (T, error) {
 func (h *handles[T]) drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.deleteLocked(id)
+}
+
+func (h *handles[T]) deleteLocked(id string) {
+	e, ok := h.entries[id]
 	delete(h.entries, id)
+	if ok && h.lost != nil {
+		h.lost(e.value)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"skein/catalog"
+	"skein/flightproto/pb"
 	"skein/sqlstate"
 )
 
@@ -18,6 +19,34 @@ type ingestTarget struct {
 	table   *catalog.Table
 	created bool // hidden until published
 	replace bool // publishing drops the table of that name
+	// onConflict is what becomes of rows whose key is taken.
+	onConflict pb.WriteHeader_OnConflict
+}
+
+// ingestOnConflict is the option of an ingest, by CommandStatementIngest's
+// options, that says what becomes of rows whose primary key is taken: error,
+// ignore or replace.
+const ingestOnConflict = "skein.on_conflict"
+
+// ingestOptions reads the options of an ingest.
+func ingestOptions(options map[string]string) (pb.WriteHeader_OnConflict, error) {
+	mode := pb.WriteHeader_ERROR
+	for key, value := range options {
+		if key != ingestOnConflict {
+			return mode, sqlstate.New(sqlstate.InvalidParameter, "unknown option %q of the ingest", key).
+				WithHint("the option is %q", ingestOnConflict)
+		}
+		switch value {
+		case "error":
+		case "ignore":
+			mode = pb.WriteHeader_IGNORE
+		case "replace":
+			mode = pb.WriteHeader_REPLACE
+		default:
+			return mode, sqlstate.New(sqlstate.InvalidParameter, "%s of the ingest is %q, not error, ignore or replace", key, value)
+		}
+	}
+	return mode, nil
 }
 
 // DoPutCommandStatementIngest loads record batches into a table: one
@@ -27,8 +56,19 @@ func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flight
 	var rows int64
 	id := newID()
 	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), func(ctx context.Context) error {
+		release, err := s.gw.creating.claim(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		defer release()
 		target, err := s.ingestTarget(ctx, cmd, r)
 		if err != nil {
+			return err
+		}
+		if !target.created {
+			release()
+		}
+		if target.onConflict, err = ingestOptions(cmd.GetOptions()); err != nil {
 			return err
 		}
 		rows, err = s.ingest(ctx, target, r)
@@ -115,7 +155,8 @@ func ingestModes(o *flightsql.TableDefinitionOptions) (flightsql.TableDefinition
 
 // ingest moves the stream's rows into the target and makes them visible.
 func (s *sqlService) ingest(ctx context.Context, target *ingestTarget, r flight.MessageReader) (int64, error) {
-	rows, err := s.ingestRows(ctx, target.table, r)
+	rows, err := s.ingestRows(ctx, target, r)
+	err = s.ifDropped(ctx, err, target.table)
 	if err == nil && target.created {
 		err = s.gw.publishTable(ctx, target.table, target.replace)
 	}
@@ -130,7 +171,8 @@ func (s *sqlService) ingest(ctx context.Context, target *ingestTarget, r flight.
 	return rows, nil
 }
 
-func (s *sqlService) ingestRows(ctx context.Context, table *catalog.Table, r flight.MessageReader) (int64, error) {
+func (s *sqlService) ingestRows(ctx context.Context, target *ingestTarget, r flight.MessageReader) (int64, error) {
+	table := target.table
 	convert, err := newConverter(ctx, table, r.Schema())
 	if err != nil {
 		return 0, err
@@ -139,11 +181,16 @@ func (s *sqlService) ingestRows(ctx context.Context, table *catalog.Table, r fli
 	if err != nil {
 		return 0, err
 	}
+	w.onConflict = target.onConflict
 	if err := copyRows(ctx, convert, w, r); err != nil {
 		w.Abort()
 		return 0, err
 	}
-	return w.Commit(ctx)
+	rows, err := w.Commit(ctx)
+	if err == nil && w.onConflict != pb.WriteHeader_ERROR {
+		rows = w.stored()
+	}
+	return rows, err
 }
 
 func copyRows(ctx context.Context, convert *converter, w *tableWriter, r flight.MessageReader) error {

@@ -9,6 +9,9 @@ import (
 	"skein/sqlstate"
 )
 
+// maxPrecision is the digits of the widest DECIMAL.
+const maxPrecision = 38
+
 // sqlTypeOf returns the SQL type that holds every value of an Arrow type a
 // client sends: itself where it is one, else the narrowest that loses nothing.
 func sqlTypeOf(dt arrow.DataType) (arrow.DataType, error) {
@@ -31,6 +34,12 @@ func sqlTypeOf(dt arrow.DataType) (arrow.DataType, error) {
 			return nil, fmt.Errorf("arrow type %s has a scale that DECIMAL cannot have", dt)
 		}
 		return t, nil
+	case *arrow.Decimal256Type: // values of more than 38 digits fail one by one
+		precision := min(t.Precision, maxPrecision)
+		if t.Scale < 0 || t.Scale > precision {
+			return nil, fmt.Errorf("arrow type %s has a scale that DECIMAL cannot have", dt)
+		}
+		return catalog.Decimal(int(precision), int(t.Scale)), nil
 	case *arrow.TimestampType:
 		tz := ""
 		if t.TimeZone != "" {

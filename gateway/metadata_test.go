@@ -52,6 +52,7 @@ func TestSQLTypeOf(t *testing.T) {
 		{arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Float64), "double precision"},
 		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "Europe/Berlin"}, "timestamptz(9)"},
 		{&arrow.Decimal32Type{Precision: 5, Scale: 2}, "decimal(5,2)"},
+		{&arrow.Decimal256Type{Precision: 60, Scale: 2}, "decimal(38,2)"},
 		{arrow.FixedWidthTypes.Date64, "date"},
 		{arrow.FixedWidthTypes.Time32ms, "time"},
 		{&arrow.FixedSizeBinaryType{ByteWidth: 3}, "bytea"},
@@ -61,7 +62,7 @@ func TestSQLTypeOf(t *testing.T) {
 			t.Errorf("%s -> %v, %v; want %s", c.in, got, err, c.want)
 		}
 	}
-	for _, dt := range []arrow.DataType{&arrow.Decimal256Type{Precision: 60}, arrow.MapOf(catalog.Text, catalog.Text)} {
+	for _, dt := range []arrow.DataType{&arrow.Decimal256Type{Precision: 60, Scale: 50}, &arrow.Decimal128Type{Precision: 10, Scale: -2}, arrow.MapOf(catalog.Text, catalog.Text)} {
 		if got, err := sqlTypeOf(dt); err == nil {
 			t.Errorf("%s -> %s, want an error", dt, got)
 		}

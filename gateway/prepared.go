@@ -47,7 +47,7 @@ func (s *sqlService) CreatePreparedStatement(ctx context.Context, req flightsql.
 	result.Handle = []byte(handle)
 	result.DatasetSchema = stmt.schema()
 	result.ParameterSchema = stmt.parameterSchema()
-	update := !stmt.isQuery()
+	update := !stmt.isQuery() && stmt.returning() == nil
 	result.IsUpdate = &update
 	return result, nil
 }
@@ -87,11 +87,11 @@ func (s *sqlService) executePrepared(ctx context.Context, handle string, d *flig
 		return nil, err
 	}
 	if !stmt.isQuery() {
-		rows, err := s.runUpdate(ctx, stmt, args)
+		done, err := s.runUpdate(ctx, stmt, args)
 		if err != nil {
 			return nil, err
 		}
-		return s.updated(rows, d)
+		return s.updated(stmt, done, d)
 	}
 	q, err := s.plan(ctx, stmt, args)
 	if err != nil {
@@ -156,11 +156,12 @@ func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd fligh
 	if args == nil {
 		args = bound
 	}
-	rows, err := s.runUpdate(ctx, stmt, args)
+	done, err := s.runUpdate(ctx, stmt, args)
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
-	return rows, nil
+	done.result.close()
+	return done.rows, nil
 }
 
 // readParameters reads record batches of parameters: one column per parameter,
@@ -203,6 +204,7 @@ func parameterRows(ctx context.Context, types []arrow.DataType, rec arrow.Record
 	if err != nil {
 		return nil, err
 	}
+	c.parameters = true
 	b, err := c.convert(rec)
 	if err != nil {
 		return nil, err

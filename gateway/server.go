@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -40,9 +41,15 @@ type Config struct {
 	// hold, of all queries and of one (1 GiB and 512 MiB).
 	Memory      int64
 	QueryMemory int64
+	// SpillDir is where the coordinator's operators put rows aside that do not
+	// fit in memory (the system's directory for temporary files).
+	SpillDir string
 }
 
 func (c *Config) setDefaults() {
+	if c.SpillDir == "" {
+		c.SpillDir = os.TempDir()
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -71,6 +78,7 @@ type Server struct {
 	workers   *workers
 	directory *directory
 	queries   *queries
+	creating  *creating
 	budget    *exec.Budget
 	planner   planner.Options
 	metrics   *metrics
@@ -90,9 +98,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	g := &Server{
 		cfg: cfg, log: cfg.Logger, clock: consensus.NewClock(), queries: newQueries(cfg.MaxStatements),
-		budget:  exec.NewBudget("gateway", cfg.Memory, nil),
-		planner: planner.DefaultOptions(),
-		workers: newWorkers(flightproto.NewPool()),
+		creating: newCreating(),
+		budget:   exec.NewBudget("gateway", cfg.Memory, nil),
+		planner:  planner.DefaultOptions(),
+		workers:  newWorkers(flightproto.NewPool()),
 	}
 	var err error
 	if g.metrics, err = newMetrics(cfg.Registerer, g); err != nil {

@@ -1,7 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
 	"skein/catalog"
 	"skein/consensus"
@@ -62,13 +66,72 @@ func (s *snapshot) addStatus() {
 		if sum.Columns == nil {
 			sum.Columns = make([]planner.ColumnStats, len(t.Columns))
 		}
-		for i, c := range t.Columns {
-			if i < len(sum.Columns) {
-				sum.Columns[i].Nulls += c.Nulls
+		table, known := s.tableByID(t.Table)
+		for i := range min(len(t.Columns), len(sum.Columns)) {
+			addColumn(&sum.Columns[i], &t.Columns[i], t.Rows)
+			if known && i < len(table.Columns) {
+				extendBounds(&sum.Columns[i], &t.Columns[i], table.Columns[i].Type)
 			}
 		}
 		s.stats[t.Table] = sum
 	}
+}
+
+func (s *snapshot) tableByID(id catalog.TableID) (*catalog.Table, bool) {
+	if t, ok := s.meta.Table(id); ok {
+		return t, true
+	}
+	for _, h := range s.meta.Hidden {
+		if h.Table.ID == id {
+			return h.Table, true
+		}
+	}
+	return nil, false
+}
+
+// addColumn adds one tablet's statistics of a column. Tablets share the values
+// of a column with few of them, and have their own where nearly all differ.
+func addColumn(sum *planner.ColumnStats, c *flightproto.ColumnStatus, rows uint64) {
+	sum.Nulls += c.Nulls
+	if 2*c.Distinct >= rows {
+		sum.Distinct += c.Distinct
+	} else {
+		sum.Distinct = max(sum.Distinct, c.Distinct)
+	}
+}
+
+// extendBounds widens the bounds of a column to cover one tablet's.
+func extendBounds(sum *planner.ColumnStats, c *flightproto.ColumnStatus, dt arrow.DataType) {
+	if len(c.Min) == 0 || len(c.Max) == 0 {
+		return // an empty tablet, or a type without bounds: both leave the others' bounds an estimate
+	}
+	if low := boundKey(dt, sum.Min); sum.Min == nil || bytes.Compare(c.Min, low) < 0 {
+		sum.Min = boundValue(dt, c.Min)
+	}
+	if high := boundKey(dt, sum.Max); sum.Max == nil || bytes.Compare(c.Max, high) > 0 {
+		sum.Max = boundValue(dt, c.Max)
+	}
+}
+
+// boundKey encodes a bound; one that cannot be is nil.
+func boundKey(dt arrow.DataType, value any) []byte {
+	if value == nil {
+		return nil
+	}
+	key, err := catalog.AppendKeyValue(nil, dt, value)
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// boundValue decodes a bound into the planner's form of literals.
+func boundValue(dt arrow.DataType, key []byte) any {
+	value := catalog.KeyValue(dt, key)
+	if n, ok := value.(int64); ok && catalog.PublicType(dt).ID() == arrow.DECIMAL128 {
+		return decimal128.FromI64(n)
+	}
+	return value
 }
 
 // Version is the metadata version.

@@ -33,6 +33,11 @@ type plannedQuery struct {
 	roots []planner.Node
 	// lines, instead of roots, is the ready text result of an EXPLAIN.
 	lines []string
+	// held, instead of roots, are the rows of a RETURNING.
+	held *heldRows
+	// stmt and args are what roots were planned from, for planning again.
+	stmt *statement
+	args [][]*planner.Literal
 }
 
 func newSQLService(g *Server) (*sqlService, error) {
@@ -41,6 +46,7 @@ func newSQLService(g *Server) (*sqlService, error) {
 		planned:  newHandles[*plannedQuery]("query", g.cfg.MaxHandles, g.cfg.HandleTTL),
 		prepared: newHandles[*preparedStatement]("prepared statement", g.cfg.MaxHandles, g.cfg.HandleTTL),
 	}
+	s.planned.lost = func(q *plannedQuery) { q.held.close() }
 	return s, registerSqlInfo(s, g.cfg.Version)
 }
 
@@ -89,14 +95,16 @@ func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.
 	}, nil
 }
 
-// updated describes the end of a statement without a result set: an empty
-// stream, and the rows it changed as the record count.
-func (s *sqlService) updated(rows int64, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
-	info, err := s.info(&plannedQuery{id: newID(), schema: arrow.NewSchema(nil, nil)}, d)
-	if err == nil {
-		info.TotalRecords = rows
+// updated describes the end of a statement that was run: the rows it changed
+// as the record count, and a stream of RETURNING's rows or nothing.
+func (s *sqlService) updated(st *statement, done changed, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	info, err := s.info(&plannedQuery{id: newID(), text: st.text, schema: st.schema(), held: done.result}, d)
+	if err != nil {
+		done.result.close()
+		return nil, err
 	}
-	return info, err
+	info.TotalRecords = done.rows
+	return info, nil
 }
 
 // GetFlightInfoStatement plans a query; other statements run here and now, so
@@ -124,11 +132,11 @@ func (s *sqlService) execute(ctx context.Context, text string, d *flight.FlightD
 		return nil, err
 	}
 	if !stmt.isQuery() {
-		rows, err := s.runUpdate(ctx, stmt, nil)
+		done, err := s.runUpdate(ctx, stmt, nil)
 		if err != nil {
 			return nil, err
 		}
-		return s.updated(rows, d)
+		return s.updated(stmt, done, d)
 	}
 	q, err := s.plan(ctx, stmt, nil)
 	if err != nil {
@@ -169,11 +177,12 @@ func (s *sqlService) DoPutCommandStatementUpdate(ctx context.Context, cmd flight
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
-	rows, err := s.runUpdate(ctx, stmt, nil)
+	done, err := s.runUpdate(ctx, stmt, nil)
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
-	return rows, nil
+	done.result.close()
+	return done.rows, nil
 }
 
 // CancelFlightInfo cancels the query that a FlightInfo stands for.
@@ -187,7 +196,8 @@ func (s *sqlService) CancelFlightInfo(_ context.Context, req *flight.CancelFligh
 		if err != nil {
 			continue
 		}
-		if _, err := s.planned.take(string(query.GetStatementHandle())); err == nil {
+		if q, err := s.planned.take(string(query.GetStatementHandle())); err == nil {
+			q.held.close()
 			return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
 		}
 	}

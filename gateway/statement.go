@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"skein/catalog"
-	"skein/columnar"
 	"skein/planner"
 	"skein/sql"
 	"skein/sqlstate"
@@ -25,7 +24,8 @@ type statement struct {
 // planSchema is the result of EXPLAIN.
 var planSchema = arrow.NewSchema([]arrow.Field{{Name: "plan", Type: arrow.BinaryTypes.String}}, nil)
 
-// isQuery reports whether the statement has a result set.
+// isQuery reports whether the statement is run when its result is fetched, as
+// queries are; others are run at once, those with RETURNING too.
 func (st *statement) isQuery() bool {
 	switch st.bound.Statement.(type) {
 	case *sql.Query, *sql.Explain:
@@ -43,7 +43,36 @@ func (st *statement) schema() *arrow.Schema {
 	case *sql.Explain:
 		return planSchema
 	}
+	if r := st.returning(); r != nil {
+		return r.Schema
+	}
 	return emptySchema
+}
+
+// returning is the statement's RETURNING clause, nil for none.
+func (st *statement) returning() *sql.Returning {
+	switch b := st.bound.Statement.(type) {
+	case *sql.Insert:
+		return b.Returning
+	case *sql.Update:
+		return b.Returning
+	case *sql.Delete:
+		return b.Returning
+	}
+	return nil
+}
+
+// target is the table that the statement changes the rows of, nil for none.
+func (st *statement) target() *catalog.Table {
+	switch b := st.bound.Statement.(type) {
+	case *sql.Insert:
+		return b.Table
+	case *sql.Update:
+		return b.Table
+	case *sql.Delete:
+		return b.Table
+	}
+	return nil
 }
 
 func (st *statement) params() []arrow.DataType { return st.bound.Params }
@@ -84,7 +113,7 @@ func (st *statement) with(args []*planner.Literal) (sql.Bound, error) {
 	if len(args) != len(st.bound.Params) {
 		return nil, sqlstate.New(sqlstate.UndefinedParameter, "the statement takes %d parameters, %d are bound", len(st.bound.Params), len(args))
 	}
-	if len(args) == 0 {
+	if st.bound.Timeless() {
 		return st.bound.Statement, nil
 	}
 	bound, err := st.bound.Substitute(args)
@@ -105,7 +134,7 @@ func (st *statement) argSets(args [][]*planner.Literal) [][]*planner.Literal {
 
 // plan makes a query ready to run.
 func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.Literal) (*plannedQuery, error) {
-	q := &plannedQuery{id: newID(), text: st.text, schema: st.schema()}
+	q := &plannedQuery{id: newID(), text: st.text, schema: st.schema(), stmt: st, args: args}
 	for _, set := range st.argSets(args) {
 		bound, err := st.with(set)
 		if err != nil {
@@ -149,9 +178,13 @@ func (s *sqlService) explain(e *sql.Explain) ([]string, error) {
 		node = b.Node
 	case *sql.Insert:
 		node = b.Source
+	case *sql.Update:
+		node = b.Source
+	case *sql.Delete:
+		node = b.Source
 	default:
 		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "EXPLAIN of this kind of statement is not supported").
-			WithHint("EXPLAIN takes SELECT, VALUES and INSERT")
+			WithHint("EXPLAIN takes SELECT, VALUES, INSERT, UPDATE and DELETE")
 	}
 	root, err := s.optimize(node)
 	if err != nil {
@@ -170,20 +203,23 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
 }
 
-// runUpdate runs a statement without a result set and returns the rows it
-// changed. Sets of parameters of an INSERT are one transaction.
-func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*planner.Literal) (int64, error) {
-	var rows int64
+// runUpdate runs a statement for its effect and returns what it changed.
+func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*planner.Literal) (changed, error) {
+	var done changed
 	id := newID()
 	err := s.statement(ctx, id, updateKind(st.bound.Statement), st.text, func(ctx context.Context) error {
 		switch b := st.bound.Statement.(type) {
 		case *sql.CreateTable:
 			return s.createTable(ctx, b)
+		case *sql.AlterTable:
+			return s.alterTable(ctx, b)
 		case *sql.DropTable:
 			return s.dropTables(ctx, b)
-		case *sql.Insert:
+		case *sql.Truncate:
+			return s.truncate(ctx, b)
+		case *sql.Insert, *sql.Update, *sql.Delete:
 			var err error
-			rows, err = s.insert(ctx, id, b.Table, st, args)
+			done, err = s.changeRows(ctx, id, st, st.argSets(args))
 			return err
 		case *sql.Query, *sql.Explain:
 			return sqlstate.New(sqlstate.FeatureNotSupported, "a query was sent as an update").
@@ -191,51 +227,21 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 		}
 		return sqlstate.New(sqlstate.InternalError, "no way to run a %T", st.bound.Statement)
 	})
-	return rows, err
+	return done, err
 }
 
 func updateKind(b sql.Bound) string {
 	switch b.(type) {
 	case *sql.Insert:
 		return "insert"
-	case *sql.CreateTable, *sql.DropTable:
+	case *sql.Update:
+		return "update"
+	case *sql.Delete:
+		return "delete"
+	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate:
 		return "ddl"
 	}
 	return "query"
-}
-
-// insert runs the sources of an INSERT and writes their rows in one
-// transaction.
-func (s *sqlService) insert(ctx context.Context, id string, table *catalog.Table, st *statement, args [][]*planner.Literal) (int64, error) {
-	var roots []planner.Node
-	for _, set := range st.argSets(args) {
-		bound, err := st.with(set)
-		if err != nil {
-			return 0, err
-		}
-		root, err := s.optimize(bound.(*sql.Insert).Source)
-		if err != nil {
-			return 0, err
-		}
-		roots = append(roots, root)
-	}
-	w, err := s.gw.newTableWriter(s.gw.directory.Current(), table)
-	if err != nil {
-		return 0, err
-	}
-	for i, root := range mergeValues(roots) {
-		err := s.gw.runQuery(ctx, fmt.Sprintf("%s-%d", id, i+1), root, func(b *columnar.Batch) error { return w.Write(ctx, b) })
-		if err != nil {
-			w.Abort()
-			return 0, err
-		}
-	}
-	rows, err := w.Commit(ctx)
-	if err == nil {
-		s.gw.metrics.rowsWrote.Add(float64(rows))
-		s.gw.directory.Kick()
-	}
-	return rows, err
 }
 
 // mergeValues turns many VALUES lists of the same shape, as repeated execution
@@ -302,7 +308,7 @@ func tabletBounds(b *sql.CreateTable) ([]catalog.Tablet, error) {
 
 // dropTables runs DROP TABLE.
 func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
-	var ids []catalog.TableID
+	var tables []*catalog.Table
 	for _, name := range b.Names {
 		t, err := s.lookup(ctx, name.Schema, name.Name)
 		if err != nil {
@@ -311,10 +317,17 @@ func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
 			}
 			return err
 		}
-		ids = append(ids, t.ID)
+		tables = append(tables, t)
 	}
-	for _, id := range ids {
-		if err := s.gw.dropTable(ctx, id); err != nil {
+	for _, t := range tables {
+		err := s.gw.dropTable(ctx, t.ID)
+		if sqlstate.CodeOf(err) == sqlstate.UndefinedTable { // somebody was quicker
+			if b.IfExists {
+				continue
+			}
+			return undefinedTable(t.Schema, t.Name)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -353,7 +366,37 @@ func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.
 	if t, ok := snap.meta.TableNamed(schema, name); ok {
 		return t, nil
 	}
-	return nil, sqlstate.New(sqlstate.UndefinedTable, "relation %q does not exist", displayName(schema, name))
+	return nil, undefinedTable(schema, name)
+}
+
+func undefinedTable(schema, name string) error {
+	return sqlstate.New(sqlstate.UndefinedTable, "relation %q does not exist", displayName(schema, name))
+}
+
+// ifDropped replaces the error of a statement by a plain one when a table that
+// it used has been dropped meanwhile: its tablets are gone then, which shows
+// in the oddest ways.
+func (s *sqlService) ifDropped(ctx context.Context, err error, tables ...*catalog.Table) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	switch code := sqlstate.CodeOf(err); code {
+	case sqlstate.DataCorrupted, sqlstate.InternalError, sqlstate.CannotConnectNow, sqlstate.ConnectionFailure:
+	default:
+		if !s.gw.mayRetry(err) {
+			return err
+		}
+	}
+	snap, freshErr := s.gw.directory.Fresh(ctx)
+	if freshErr != nil {
+		return err
+	}
+	for _, t := range tables {
+		if _, ok := snap.meta.Table(t.ID); !ok {
+			return sqlstate.New(sqlstate.UndefinedTable, "relation %q was dropped while the statement used it", displayName(t.Schema, t.Name))
+		}
+	}
+	return err
 }
 
 func displayName(schema, name string) string {

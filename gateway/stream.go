@@ -7,9 +7,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"skein/catalog"
 	"skein/columnar"
 	"skein/flightproto"
+	"skein/planner"
+	"skein/sqlstate"
 )
 
 // DoGet streams a planned query. Statement tickets are served here and not by
@@ -27,7 +32,8 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 		return s.sql.fail(ctx, err)
 	}
 	kind := "query"
-	if q.roots == nil && q.lines == nil {
+	defer q.held.close()
+	if q.roots == nil && q.lines == nil && q.held == nil {
 		return flightproto.NewBatchWriter(stream, q.schema, nil).Close()
 	}
 	err = s.sql.statement(ctx, q.id, kind, q.text, func(ctx context.Context) error {
@@ -44,10 +50,11 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 	w := flightproto.NewBatchWriter(to, q.schema, nil)
 	send := func(b *columnar.Batch) error {
 		s.gw.metrics.rowsSent.Add(float64(b.Rows()))
-		if err := w.Write(b); err != nil {
-			return fmt.Errorf("sending rows to the client: %w", err)
-		}
-		return nil
+		return unsent(w.Write(b))
+	}
+	pass := func(m *flightproto.Message) error {
+		s.gw.metrics.rowsSent.Add(float64(m.Rows))
+		return unsent(w.Forward(m))
 	}
 	if q.lines != nil {
 		b, err := textBatch(q.lines)
@@ -58,16 +65,69 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 			return err
 		}
 	}
-	for i, root := range q.roots {
+	if q.held != nil {
+		for _, b := range q.held.batches {
+			if err := send(b); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.runRoots(ctx, q, clientSink{schema: q.schema, batch: send, message: pass}); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// runRoots runs the plans of a query one after the other. When the first one
+// finds, before it has any rows, that a table was altered, all are planned anew.
+func (s *sqlService) runRoots(ctx context.Context, q *plannedQuery, to clientSink) error {
+	for i := 0; i < len(q.roots); i++ {
 		id := q.id
 		if len(q.roots) > 1 {
 			id = fmt.Sprintf("%s-%d", q.id, i+1)
 		}
-		if err := s.gw.runQuery(ctx, id, root, send); err != nil {
+		err := s.gw.runQuery(ctx, id, q.roots[i], to)
+		if err == nil {
+			continue
+		}
+		if i > 0 || ctx.Err() != nil || q.stmt == nil || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
+			return s.ifDropped(ctx, err, scanned(q.roots[i], nil)...)
+		}
+		stmt, err := s.rebind(ctx, q.stmt, 1)
+		if err != nil {
 			return err
 		}
+		again, err := s.plan(ctx, stmt, q.args)
+		if err != nil {
+			return err
+		}
+		// Without the statement: planned anew once only.
+		q = &plannedQuery{id: q.id + "-again", text: q.text, schema: q.schema, roots: again.roots}
+		i = -1
 	}
-	return w.Close()
+	return nil
+}
+
+// unsent says why rows did not reach the client, if they did not.
+func unsent(err error) error {
+	if err == nil {
+		return nil
+	}
+	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled {
+		return sqlstate.New(sqlstate.QueryCanceled, "the client went away: %w", err)
+	}
+	return fmt.Errorf("sending rows to the client: %w", err)
+}
+
+// scanned appends the tables that a query reads to list.
+func scanned(n planner.Node, list []*catalog.Table) []*catalog.Table {
+	if scan, ok := n.(*planner.Scan); ok {
+		list = append(list, scan.Table)
+	}
+	for _, input := range n.Inputs() {
+		list = scanned(input, list)
+	}
+	return list
 }
 
 // textBatch is one text column, one row per line.

@@ -20,7 +20,8 @@ import (
 // step when one tablet takes it all, and can be repeated on another replica.
 const holdRows = 32 << 10
 
-// tableWriter is one transaction that inserts rows into one table.
+// tableWriter is one transaction that deletes rows of one table and inserts
+// rows into it: see Delete in writedelete.go for the former.
 //
 // Rows are routed to tablets and streamed to a worker with a replica, which
 // stages them; nothing is visible before Commit. With one tablet involved the
@@ -39,6 +40,11 @@ type tableWriter struct {
 
 	// autoCommit: the write went to its only tablet to commit by itself.
 	autoCommit bool
+	// onConflict is what becomes of rows whose key is taken.
+	onConflict pb.WriteHeader_OnConflict
+	snapshot   uint64     // that the deleted rows were read at
+	deleted    int        // rows to delete, over all parts
+	changes    pb.Changes // what the commit did
 
 	held     []*columnar.Batch // own copies, in order, while streams are not open
 	heldRows int
@@ -54,6 +60,10 @@ type writePart struct {
 	stream *flightproto.Writer
 	sel    []int32
 	result *pb.WriteResult
+	// deletes are rows to delete that no worker has been told of yet; lists is
+	// how many lists of such rows a stream of their own has staged.
+	deletes []uint64
+	lists   uint32
 }
 
 func (g *Server) newTableWriter(snap *snapshot, table *catalog.Table) (*tableWriter, error) {
@@ -102,7 +112,7 @@ func (w *tableWriter) Write(ctx context.Context, b *columnar.Batch) error {
 
 func (w *tableWriter) streaming() bool {
 	for _, p := range w.parts {
-		if p != nil {
+		if p != nil && p.stream != nil {
 			return true
 		}
 	}
@@ -211,7 +221,7 @@ func (w *tableWriter) sendTo(ctx context.Context, ordinal int, b *columnar.Batch
 		w.parts[ordinal] = p
 	}
 	if p.stream == nil {
-		if err := w.open(ctx, p, false); err != nil {
+		if err := w.open(ctx, p, w.header(p, false)); err != nil {
 			return err
 		}
 	}
@@ -222,7 +232,7 @@ func (w *tableWriter) sendTo(ctx context.Context, ordinal int, b *columnar.Batch
 	return nil
 }
 
-func (w *tableWriter) open(ctx context.Context, p *writePart, autoCommit bool) error {
+func (w *tableWriter) open(ctx context.Context, p *writePart, header *pb.WriteHeader) error {
 	addr, err := w.gw.workers.place(w.snap, p.tablet)
 	if err != nil {
 		return err
@@ -231,10 +241,11 @@ func (w *tableWriter) open(ctx context.Context, p *writePart, autoCommit bool) e
 	if err != nil {
 		return err
 	}
-	stream, err := conn.Write(ctx, &pb.WriteHeader{
-		TransactionId: w.txn, TableId: uint64(w.table.ID), TabletId: uint64(p.tablet),
-		MetadataVersion: w.table.Version, AutoCommit: autoCommit,
-	}, w.schema)
+	schema := w.schema
+	if header.GetDeletes() {
+		schema = deletedSchema()
+	}
+	stream, err := conn.Write(ctx, header, schema)
 	if err != nil {
 		w.gw.workers.failed(addr, err)
 		return fmt.Errorf("opening a write to worker %s: %w", addr, err)
@@ -245,10 +256,15 @@ func (w *tableWriter) open(ctx context.Context, p *writePart, autoCommit bool) e
 
 // Commit makes the rows visible, all or none, and returns their number.
 func (w *tableWriter) Commit(ctx context.Context) (int64, error) {
-	if w.rows == 0 {
+	if w.rows == 0 && w.deleted == 0 {
 		return 0, nil
 	}
-	if w.held != nil {
+	small, err := w.settleDeletes(ctx)
+	if err != nil {
+		w.Abort()
+		return 0, err
+	}
+	if small {
 		if err := w.sendHeld(ctx); err != nil {
 			return w.settle(ctx, err)
 		}
@@ -264,6 +280,7 @@ func (w *tableWriter) Commit(ctx context.Context) (int64, error) {
 	}
 	if len(participants) == 1 && participants[0].result.GetCommitTimestamp() != 0 {
 		w.gw.observe(participants[0].result.GetCommitTimestamp())
+		w.count(participants[0].result.GetChanges())
 		return w.rows, nil
 	}
 	if err := w.decide(ctx, participants); err != nil {
@@ -295,6 +312,7 @@ func (w *tableWriter) settle(ctx context.Context, failure error) (int64, error) 
 			return 0, w.unknownOutcome(failure)
 		case resp.GetOutcome() == pb.TransactResponse_COMMITTED:
 			w.gw.observe(resp.GetCommitTimestamp())
+			w.count(resp.GetChanges())
 			return w.rows, nil
 		}
 	}
@@ -335,9 +353,11 @@ func (w *tableWriter) sendHeldOnce(ctx context.Context) error {
 		return fmt.Errorf("gathering the rows of a write: %w", err)
 	}
 	if len(w.table.Tablets) == 1 {
-		w.parts[0] = &writePart{tablet: w.table.Tablets[0].ID}
-	} else if err := w.route(rows); err != nil {
-		return err
+		w.part(0)
+	} else if rows.Len > 0 {
+		if err := w.route(rows); err != nil {
+			return err
+		}
 	}
 	count := 0
 	for _, p := range w.parts {
@@ -350,8 +370,13 @@ func (w *tableWriter) sendHeldOnce(ctx context.Context) error {
 		if p == nil {
 			continue
 		}
-		if err := w.open(ctx, p, w.autoCommit); err != nil {
+		header := w.header(p, w.autoCommit)
+		header.DeletedRows = p.deletes
+		if err := w.open(ctx, p, header); err != nil {
 			return err
+		}
+		if rows.Len == 0 || (len(w.table.Tablets) > 1 && len(p.sel) == 0) {
+			continue // it only deletes
 		}
 		part := rows
 		if len(w.table.Tablets) > 1 {
@@ -417,7 +442,10 @@ func (w *tableWriter) Abort() {
 
 // concatBatches joins dense or selected batches of equal columns into one.
 func concatBatches(batches []*columnar.Batch) (*columnar.Batch, error) {
-	if len(batches) == 1 {
+	switch len(batches) {
+	case 0:
+		return &columnar.Batch{}, nil
+	case 1:
 		return batches[0], nil
 	}
 	out := &columnar.Batch{Cols: make([]*columnar.Vector, len(batches[0].Cols))}

@@ -100,6 +100,10 @@ func (p *distributor) plan(n Node) (*stage, error) {
 		return p.planAggregate(n)
 	case *Join:
 		return p.planJoin(n)
+	case *Union:
+		return p.planUnion(n)
+	case *Window:
+		return p.planWindow(n)
 	case *Sort:
 		return p.planSort(n)
 	case *Limit:

@@ -56,6 +56,14 @@ func scanEstimate(table *catalog.Table, projection []int, stats TableStats) esti
 	}
 	e := estimate{rows: stats.Rows, base: stats.Rows, fraction: 1, columns: make([]columnEstimate, len(projection))}
 	for i, ordinal := range projection {
+		if ordinal < 0 { // row ids differ, tablets hardly
+			kept += typeWidth(catalog.BigInt)
+			e.columns[i] = columnEstimate{width: typeWidth(catalog.BigInt)}
+			if ordinal == RowIDColumn {
+				e.columns[i].distinct = stats.Rows
+			}
+			continue
+		}
 		kept += widths[ordinal]
 		c := columnEstimate{width: widths[ordinal], nulls: -1}
 		if known {
@@ -216,6 +224,113 @@ func (e estimate) joined(r estimate, on []JoinKey, residual Expr) estimate {
 	return out.filtered(residual)
 }
 
+// joinedAs is the output of a join of any kind.
+func (e estimate) joinedAs(kind JoinKind, r estimate, on []JoinKey, residual Expr) estimate {
+	inner := e.joined(r, on, residual)
+	switch kind {
+	case SemiJoin, AntiJoin:
+		share := e.matchedShare(r, on, residual, inner)
+		if kind == AntiJoin {
+			share = max(1-share, 0.05)
+		}
+		return e.share(share)
+	case MarkJoin:
+		out := e
+		out.columns = append(append([]columnEstimate(nil), e.columns...), columnEstimate{distinct: 3, nulls: -1, width: 1})
+		return out
+	case LeftJoin:
+		return inner.atLeast(e.rows)
+	case SingleJoin:
+		return inner.atLeast(e.rows).limited(int64(min(e.rows, math.MaxInt64)), 0)
+	case RightJoin:
+		return inner.atLeast(r.rows)
+	case FullJoin:
+		return inner.atLeast(saturatingAdd(e.rows, r.rows) / 2).atLeast(e.rows).atLeast(r.rows)
+	}
+	return inner
+}
+
+// matchedShare is the share of e's rows that have a match in r.
+func (e estimate) matchedShare(r estimate, on []JoinKey, residual Expr, inner estimate) float64 {
+	if len(on) == 0 && residual == nil {
+		if r.rows == 0 {
+			return 0
+		}
+		return 1
+	}
+	share := 0.5
+	for _, k := range on {
+		left, right := e.columns[k.Left].distinct, min(r.columns[k.Right].distinct, r.rows)
+		if left == 0 {
+			continue
+		}
+		if right == 0 {
+			right = r.rows
+		}
+		share = min(share, float64(right)/float64(left))
+	}
+	if e.rows > 0 {
+		share = min(share, float64(inner.rows)/float64(e.rows))
+	}
+	return clampShare(share)
+}
+
+// share keeps a share of the rows.
+func (e estimate) share(s float64) estimate {
+	rows := scaled(e.rows, s)
+	e.bytes = scaledBytes(e.bytes, e.rows, rows)
+	e.rows = rows
+	e.fraction *= s
+	return e
+}
+
+// atLeast is an estimate of at least so many rows.
+func (e estimate) atLeast(rows uint64) estimate {
+	if e.rows >= rows {
+		return e
+	}
+	if e.rows == 0 {
+		var width float64
+		for _, c := range e.columns {
+			width += c.width
+		}
+		e.bytes = toCount(width * float64(rows))
+	} else {
+		e.bytes = scaledBytes(e.bytes, e.rows, rows)
+	}
+	e.rows, e.base, e.fraction = rows, max(e.base, rows), 1
+	return e
+}
+
+// unioned is all rows of several inputs.
+func unioned(branches []estimate) estimate {
+	out := branches[0]
+	out.columns = append([]columnEstimate(nil), out.columns...)
+	for _, b := range branches[1:] {
+		out.rows, out.bytes = saturatingAdd(out.rows, b.rows), saturatingAdd(out.bytes, b.bytes)
+		for i := range out.columns {
+			c, d := &out.columns[i], &b.columns[i]
+			c.distinct = max(c.distinct, d.distinct)
+			c.min, c.max, c.nulls = nil, nil, -1
+		}
+	}
+	out.base, out.fraction = out.rows, 1
+	return out
+}
+
+// windowed adds the results of window calls.
+func (e estimate) windowed(calls []WindowCall) estimate {
+	perRow := e.rowBytes()
+	e.columns = append([]columnEstimate(nil), e.columns...)
+	for _, c := range calls {
+		w := typeWidth(c.DataType)
+		perRow += uint64(w)
+		e.columns = append(e.columns, columnEstimate{width: w, nulls: -1})
+	}
+	e.bytes = saturatingMul(e.rows, perRow)
+	return e
+}
+
 // plain reports that nothing but table sizes is known of a join's inputs.
 func plainJoin(l, r estimate, on []JoinKey, residual Expr) bool {
 	if residual != nil || len(on) == 0 || l.fraction != 1 || r.fraction != 1 {
@@ -327,7 +442,16 @@ func (s *estimator) node(n Node) (estimate, error) {
 		if err != nil {
 			return estimate{}, err
 		}
-		return left.joined(right, n.On, n.Residual), nil
+		return left.joinedAs(n.Kind, right, n.On, n.Residual), nil
+	case *Union:
+		branches := make([]estimate, len(n.Branches))
+		for i, b := range n.Branches {
+			var err error
+			if branches[i], err = s.node(b); err != nil {
+				return estimate{}, err
+			}
+		}
+		return unioned(branches), nil
 	}
 	inputs := n.Inputs()
 	if len(inputs) != 1 {
@@ -344,6 +468,8 @@ func (s *estimator) node(n Node) (estimate, error) {
 		return in.projected(n.Exprs), nil
 	case *Aggregate:
 		return in.aggregated(n.GroupBy, n.Calls), nil
+	case *Window:
+		return in.windowed(n.Calls), nil
 	case *Sort:
 		return in.limited(n.Limit, 0), nil
 	case *Limit:

@@ -42,6 +42,10 @@ func nodeLine(n Node) string {
 		return "Aggregate " + aggregation(outputFields(n.Input), n.GroupBy, n.Calls)
 	case *Join:
 		return fmt.Sprintf("Join %s%s", n.Kind, joinCondition(outputFields(n.Left), outputFields(n.Right), n.On, n.Residual))
+	case *Union:
+		return fmt.Sprintf("Union of %d", len(n.Branches))
+	case *Window:
+		return "Window " + windowText(outputFields(n.Input), n.PartitionBy, n.OrderBy, n.Calls)
 	case *Sort:
 		return "Sort " + sortOrder(outputFields(n.Input), n.Keys) + limitSuffix(n.Limit)
 	case *Limit:
@@ -100,6 +104,12 @@ func (p *Plan) operatorLine(op Operator, stack []*arrow.Schema) string {
 		return "PartialAggregate " + aggregation(top(1), op.GroupBy, op.Calls)
 	case *FinalAggregate:
 		return "FinalAggregate [" + fieldNames(op.Schema.Fields()) + "]"
+	case *CompleteAggregate:
+		return "CompleteAggregate " + aggregation(top(1), op.GroupBy, op.Calls)
+	case *WindowOp:
+		return "Window " + windowText(top(1), op.PartitionBy, op.OrderBy, op.Calls)
+	case *UnionAll:
+		return fmt.Sprintf("UnionAll of %d", op.Inputs)
 	case *HashJoin:
 		return fmt.Sprintf("HashJoin %s %s build %s%s", op.Strategy, op.Kind, op.Build, joinCondition(top(2), top(1), op.On, op.Residual))
 	case *MergeSort:
@@ -154,11 +164,7 @@ func projection(exprs []Expr, as []string) string {
 func aggregation(in []arrow.Field, groupBy []int, calls []AggCall) string {
 	parts := make([]string, len(calls))
 	for i, c := range calls {
-		arg := "*"
-		if c.Arg >= 0 {
-			arg = columnName(in, c.Arg)
-		}
-		parts[i] = fmt.Sprintf("%s(%s)", c.Func, arg)
+		parts[i] = callText(in, &c)
 	}
 	s := "[" + strings.Join(parts, ", ") + "]"
 	if len(groupBy) == 0 {
@@ -171,10 +177,77 @@ func aggregation(in []arrow.Field, groupBy []int, calls []AggCall) string {
 	return s + " by " + strings.Join(groups, ", ")
 }
 
+func callText(in []arrow.Field, c *AggCall) string {
+	arg := "*"
+	if c.Arg >= 0 {
+		arg = columnName(in, c.Arg)
+	}
+	if c.Distinct {
+		arg = "distinct " + arg
+	}
+	for _, a := range c.Args {
+		arg += ", " + columnName(in, a)
+	}
+	if len(c.OrderBy) > 0 {
+		arg += " order by " + sortOrder(in, c.OrderBy)
+	}
+	return fmt.Sprintf("%s(%s)", c.Func, arg)
+}
+
+func windowText(in []arrow.Field, partitionBy []int, orderBy []SortKey, calls []WindowCall) string {
+	parts := make([]string, len(calls))
+	for i := range calls {
+		c := &calls[i]
+		args := make([]string, len(c.Args))
+		for k, a := range c.Args {
+			args[k] = columnName(in, a)
+		}
+		if len(args) == 0 && c.Func == WindowFunc(Count) {
+			args = []string{"*"}
+		}
+		parts[i] = fmt.Sprintf("%s(%s)%s", c.Func, strings.Join(args, ", "), frameText(c.Frame))
+	}
+	s := "[" + strings.Join(parts, ", ") + "]"
+	if len(partitionBy) > 0 {
+		columns := make([]string, len(partitionBy))
+		for i, c := range partitionBy {
+			columns[i] = columnName(in, c)
+		}
+		s += " partition by " + strings.Join(columns, ", ")
+	}
+	if len(orderBy) > 0 {
+		s += " order by " + sortOrder(in, orderBy)
+	}
+	return s
+}
+
+// frameText prints a frame unless it is the default one.
+func frameText(f Frame) string {
+	if f.Mode == "" || f == DefaultFrame() {
+		return ""
+	}
+	s := fmt.Sprintf(" %s between %s and %s", f.Mode, boundText(f.Start), boundText(f.End))
+	if f.Exclude != ExcludeNothing {
+		s += " exclude " + string(f.Exclude)
+	}
+	return s
+}
+
+func boundText(b FrameBound) string {
+	if b.Offset == nil {
+		return string(b.Kind)
+	}
+	return b.Offset.String() + " " + string(b.Kind)
+}
+
 func joinCondition(left, right []arrow.Field, on []JoinKey, residual Expr) string {
 	var parts []string
 	for _, k := range on {
-		parts = append(parts, columnName(left, k.Left)+" = "+columnName(right, k.Right))
+		op := " = "
+		if k.NullSafe {
+			op = " is not distinct from "
+		}
+		parts = append(parts, columnName(left, k.Left)+op+columnName(right, k.Right))
 	}
 	if residual != nil {
 		parts = append(parts, operand(residual, precAnd))

@@ -78,6 +78,15 @@ func evalCall(e *Call, r row) any {
 		return args[0] == nil
 	case "is not null":
 		return args[0] != nil
+	case "is true":
+		return args[0] == true
+	case "coalesce":
+		for _, a := range args {
+			if a != nil {
+				return a
+			}
+		}
+		return nil
 	}
 	if slices.Contains(args, nil) {
 		return nil
@@ -186,25 +195,6 @@ func scanRows(rows []row, projection []int, filter Expr) []row {
 	return filterRows(out, filter)
 }
 
-func joinRows(left, right []row, on []JoinKey, residual Expr) []row {
-	var out []row
-	for _, l := range left {
-	next:
-		for _, r := range right {
-			for _, k := range on {
-				if l[k.Left] == nil || l[k.Left] != r[k.Right] {
-					continue next
-				}
-			}
-			joined := append(slices.Clone(l), r...)
-			if residual == nil || evalExpr(residual, joined) == true {
-				out = append(out, joined)
-			}
-		}
-	}
-	return out
-}
-
 func sortRows(rows []row, keys []SortKey, limit int64) []row {
 	out := slices.Clone(rows)
 	slices.SortStableFunc(out, compareRows(keys))
@@ -217,16 +207,6 @@ func limitRows(rows []row, limit, offset int64) []row {
 		rows = rows[:min(limit, int64(len(rows)))]
 	}
 	return rows
-}
-
-func valuesRows(rows [][]Expr) []row {
-	out := make([]row, len(rows))
-	for i, r := range rows {
-		for _, e := range r {
-			out[i] = append(out[i], evalExpr(e, nil))
-		}
-	}
-	return out
 }
 
 // groupRows groups by columns; with none there is one group.
@@ -294,59 +274,6 @@ func average(sum any, count int64) any {
 	return float64(sum.(int64)) / float64(count)
 }
 
-func partialRows(rows []row, by []int, calls []AggCall) []row {
-	keys, groups := groupRows(rows, by)
-	var out []row
-	for i, g := range groups {
-		r := slices.Clone(keys[i])
-		for _, c := range calls {
-			switch c.Func {
-			case Count:
-				r = append(r, countRows(g, c.Arg))
-			case Sum:
-				r = append(r, fold(g, c.Arg, add))
-			case Avg:
-				r = append(r, fold(g, c.Arg, add), countRows(g, c.Arg))
-			case Min:
-				r = append(r, fold(g, c.Arg, extreme(-1)))
-			case Max:
-				r = append(r, fold(g, c.Arg, extreme(1)))
-			}
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-func finalRows(rows []row, by []int, calls []AggCall) []row {
-	keys, groups := groupRows(rows, by)
-	var out []row
-	for i, g := range groups {
-		r := slices.Clone(keys[i])
-		at := len(by)
-		for _, c := range calls {
-			switch c.Func {
-			case Count:
-				n, _ := fold(g, at, add).(int64)
-				r = append(r, n)
-			case Sum:
-				r = append(r, fold(g, at, add))
-			case Avg:
-				n, _ := fold(g, at+1, add).(int64)
-				r = append(r, average(fold(g, at, add), n))
-				at++
-			case Min:
-				r = append(r, fold(g, at, extreme(-1)))
-			case Max:
-				r = append(r, fold(g, at, extreme(1)))
-			}
-			at++
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
 // evalNode runs a tree.
 func evalNode(n Node, db database) []row {
 	switch n := n.(type) {
@@ -359,17 +286,21 @@ func evalNode(n Node, db database) []row {
 	case *Project:
 		return projectRows(evalNode(n.Input, db), n.Exprs)
 	case *Join:
-		return joinRows(evalNode(n.Left, db), evalNode(n.Right, db), n.On, n.Residual)
+		return joinRows(n.Kind, len(outputFields(n)), evalNode(n.Left, db), evalNode(n.Right, db), n.On, n.Residual)
+	case *Union:
+		var out []row
+		for _, b := range n.Branches {
+			out = append(out, evalNode(b, db)...)
+		}
+		return out
+	case *Window:
+		return windowRows(evalNode(n.Input, db), n.PartitionBy, n.OrderBy, n.Calls)
 	case *Sort:
 		return sortRows(evalNode(n.Input, db), n.Keys, n.Limit)
 	case *Limit:
 		return limitRows(evalNode(n.Input, db), n.Limit, n.Offset)
 	case *Aggregate:
-		groups := make([]int, len(n.GroupBy))
-		for i := range groups {
-			groups[i] = i
-		}
-		return finalRows(partialRows(evalNode(n.Input, db), n.GroupBy, n.Calls), groups, n.Calls)
+		return completeRows(evalNode(n.Input, db), n.GroupBy, n.Calls)
 	}
 	panic(fmt.Sprintf("cannot evaluate %T", n))
 }
@@ -420,7 +351,17 @@ func (r *planRun) fragment(id FragmentID) []row {
 		case *FinalAggregate:
 			stack[top] = finalRows(stack[top], op.GroupBy, op.Calls)
 		case *HashJoin:
-			stack = append(stack[:top-1], joinRows(stack[top-1], stack[top], op.On, op.Residual))
+			stack = append(stack[:top-1], joinRows(op.Kind, op.Schema.NumFields(), stack[top-1], stack[top], op.On, op.Residual))
+		case *CompleteAggregate:
+			stack[top] = completeRows(stack[top], op.GroupBy, op.Calls)
+		case *WindowOp:
+			stack[top] = windowRows(stack[top], op.PartitionBy, op.OrderBy, op.Calls)
+		case *UnionAll:
+			var all []row
+			for _, s := range stack[len(stack)-op.Inputs:] {
+				all = append(all, s...)
+			}
+			stack = append(stack[:len(stack)-op.Inputs], all)
 		case *MergeSort:
 			r.checkSortedInputs(ops[:i], op)
 			stack[top] = sortRows(stack[top], op.Keys, op.Limit)

@@ -25,18 +25,106 @@ func (p *distributor) planJoin(n *Join) (*stage, error) {
 	}
 	j := &joinPlan{
 		node: n, left: left, right: right,
-		schema: arrow.NewSchema(joinFields(left.schema.Fields(), right.schema.Fields()), nil),
-		est:    left.est.joined(right.est, n.On, n.Residual),
+		schema: arrow.NewSchema(joinFields(n.Kind, left.schema.Fields(), right.schema.Fields()), nil),
+		est:    left.est.joinedAs(n.Kind, right.est, n.On, n.Residual),
 	}
+	l, r := left.coordinator(), right.coordinator()
 	switch {
-	case left.coordinator() != nil || right.coordinator() != nil:
+	case l != nil && r != nil:
 		return p.gatheredJoin(j), nil
+	case l != nil || r != nil:
+		return p.joinWithGathered(j)
 	case p.colocated(j):
 		return p.colocatedJoin(j), nil
-	case len(n.On) == 0 || min(left.est.bytes, right.est.bytes) <= p.options.BroadcastThreshold:
-		return p.broadcastJoin(j), nil
 	}
-	return p.repartitionJoin(j)
+	if side, ok := p.broadcastSide(j); ok {
+		return p.broadcastJoin(j, side), nil
+	}
+	if len(n.On) > 0 && j.splits() {
+		return p.repartitionJoin(j)
+	}
+	return p.gatherBoth(j), nil
+}
+
+// joinWithGathered joins an input on the coordinator with one on tablets. It
+// runs on the coordinator if little has to move there; else the coordinator's
+// part of the plan is moved to a tablet's worker, for only the root can stay, and
+// the join is one between tablets.
+func (p *distributor) joinWithGathered(j *joinPlan) (*stage, error) {
+	there, here := j.left, j.right
+	if j.left.coordinator() != nil {
+		there, here = j.right, j.left
+	}
+	if there.est.bytes <= max(p.options.BroadcastThreshold, here.est.bytes) {
+		return p.gatheredJoin(j), nil
+	}
+	tablet := there.tablets[0]
+	if side, ok := p.broadcastSide(j); ok && side == j.sideOf(here) {
+		p.relocate(here, tablet)
+		return p.broadcastJoin(j, side), nil
+	}
+	if len(j.node.On) > 0 && j.splits() {
+		p.relocate(here, tablet)
+		return p.repartitionJoin(j)
+	}
+	return p.gatheredJoin(j), nil
+}
+
+// relocate moves a stage from the coordinator to a tablet's worker.
+func (p *distributor) relocate(s *stage, tablet catalog.TabletID) {
+	s.producers[0].Assignment = Assignment{Tablet: tablet}
+	s.tablets = []catalog.TabletID{tablet}
+}
+
+// gatherBoth joins on the coordinator with both sides pulled in.
+func (p *distributor) gatherBoth(j *joinPlan) *stage {
+	b := p.toCoordinator(j.left, j.left.est, MergeExchange, nil)
+	j.left = j.left.moved(j.left.schema, j.left.est, b)
+	return p.gatheredJoin(j)
+}
+
+func (j *joinPlan) sideOf(s *stage) BuildSide {
+	if s == j.left {
+		return BuildLeft
+	}
+	return BuildRight
+}
+
+// splits reports whether the join may be computed in parts, each over the rows
+// of both sides that agree on the keys. A mark over keys that may be NULL has
+// to look at all right rows.
+func (j *joinPlan) splits() bool {
+	if j.node.Kind != MarkJoin {
+		return true
+	}
+	for _, k := range j.node.On {
+		if !k.NullSafe && (j.left.schema.Field(k.Left).Nullable || j.right.schema.Field(k.Right).Nullable) {
+			return false
+		}
+	}
+	return true
+}
+
+// broadcastSide chooses the side to send to all fragments of the other one. A
+// side whose rows are kept, or filled in, must not be: each of its rows would
+// come out of every fragment.
+func (p *distributor) broadcastSide(j *joinPlan) (BuildSide, bool) {
+	side := j.smaller()
+	switch j.node.Kind {
+	case InnerJoin, CrossJoin:
+	case RightJoin:
+		side = BuildLeft
+	case FullJoin:
+		return "", false
+	default:
+		side = BuildRight
+	}
+	bytes := j.right.est.bytes
+	if side == BuildLeft {
+		bytes = j.left.est.bytes
+	}
+	must := len(j.node.On) == 0 || !j.splits()
+	return side, must || bytes <= p.options.BroadcastThreshold
 }
 
 // operator is the join itself.
@@ -77,6 +165,9 @@ func (j *joinPlan) plainEstimate(bytes uint64) estimate {
 
 // plain reports that nothing but table sizes is known of the join.
 func (j *joinPlan) plain() bool {
+	if j.node.Kind != InnerJoin {
+		return false
+	}
 	return plainJoin(j.left.est, j.right.est, j.node.On, j.node.Residual)
 }
 
@@ -103,7 +194,7 @@ func (p *distributor) gatheredJoin(j *joinPlan) *stage {
 // next to the tablets of both.
 func (p *distributor) colocated(j *joinPlan) bool {
 	l, r := j.left, j.right
-	if len(l.producers) != len(r.producers) {
+	if len(l.producers) != len(r.producers) || len(l.producers) > 1 && !j.splits() {
 		return false
 	}
 	if len(l.producers) > 1 && !l.placement.alignedWith(r.placement, j.node.On) {
@@ -124,9 +215,9 @@ func (p *distributor) colocatedJoin(j *joinPlan) *stage {
 		p.fuse(b, j.right.producers[i])
 		b.push(op)
 	}
-	placed := j.left.placement.joined(0, j.pairs())
+	placed := j.placed(BuildLeft)
 	if placed == nil {
-		placed = j.right.placement.joined(j.left.schema.NumFields(), j.pairs())
+		placed = j.placed(BuildRight)
 	}
 	s := &stage{
 		producers: j.left.producers, schema: j.schema, tablets: j.left.tablets, placement: placed,
@@ -136,18 +227,40 @@ func (p *distributor) colocatedJoin(j *joinPlan) *stage {
 	return s
 }
 
-// broadcastJoin sends the smaller side to every fragment of the larger one.
-func (p *distributor) broadcastJoin(j *joinPlan) *stage {
-	big, small, build, offset := j.left, j.right, BuildRight, 0
-	if j.smaller() == BuildLeft {
-		big, small, build, offset = j.right, j.left, BuildLeft, j.left.schema.NumFields()
+// placed is the placement of the join's output in the fragments of one side.
+func (j *joinPlan) placed(side BuildSide) *placement {
+	width := j.left.schema.NumFields()
+	switch j.node.Kind {
+	case InnerJoin, CrossJoin:
+		if side == BuildLeft {
+			return j.left.placement.joined(0, j.pairs())
+		}
+		return j.right.placement.joined(width, j.pairs())
+	case FullJoin:
+	case RightJoin:
+		if side == BuildRight {
+			return j.right.placement.joined(width, nil)
+		}
+	default:
+		if side == BuildLeft {
+			return j.left.placement.joined(0, nil)
+		}
 	}
-	p.wire(small, big.producers, BroadcastExchange, nil, build == BuildLeft)
-	big.push(j.operator(Broadcast, build))
+	return nil
+}
+
+// broadcastJoin sends one side to every fragment of the other one.
+func (p *distributor) broadcastJoin(j *joinPlan, side BuildSide) *stage {
+	big, small, stays := j.left, j.right, BuildLeft
+	if side == BuildLeft {
+		big, small, stays = j.right, j.left, BuildRight
+	}
+	p.wire(small, big.producers, BroadcastExchange, nil, side == BuildLeft)
+	big.push(j.operator(Broadcast, j.smaller()))
 	s := &stage{
 		producers: big.producers, schema: j.schema, tablets: big.tablets,
 		est:       j.plainEstimate(saturatingAdd(big.est.bytes, small.est.bytes)),
-		placement: big.placement.joined(offset, j.pairs()),
+		placement: j.placed(stays),
 	}
 	if !j.plain() { // else the large side's own estimates stand
 		s.share()

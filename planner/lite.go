@@ -17,8 +17,8 @@ type Node interface {
 }
 
 // Scan reads a base table. The output is the Projection, columns of the table
-// by ordinal. Filter, nil or boolean, is over the output columns and is applied
-// by the scan itself.
+// by ordinal, RowIDColumn and TabletColumn among them. Filter, nil or boolean,
+// is over the output columns and is applied by the scan itself.
 type Scan struct {
 	Table      *catalog.Table
 	Alias      string // for display
@@ -70,15 +70,38 @@ const (
 	CrossJoin  JoinKind = "cross"
 )
 
-// Join combines two inputs: output columns are the left's, then the right's.
-// On holds the equalities; Residual, nil or boolean, is over the output and
-// holds the rest of the condition.
+// Join combines two inputs; JoinKind says what its output is. On holds the
+// equalities, which may be none; Residual, nil or boolean, holds the rest of
+// the condition, over the left's columns followed by the right's, whatever the
+// output. Two rows match when all keys are equal and Residual is true.
+//
+// For a mark join the keys that are not NullSafe are the comparison of IN, and
+// Residual and the NullSafe keys choose the right rows that it looks at: the
+// mark is true if one of these is equal in all keys, else NULL if for one of
+// these the comparison is NULL, else false.
 type Join struct {
 	Kind     JoinKind
 	Left     Node
 	Right    Node
 	On       []JoinKey
 	Residual Expr
+}
+
+// Union is the rows of all its branches, repetitions included. Branches have
+// equal types column by column; names are the first one's.
+type Union struct {
+	Branches []Node
+}
+
+// Window computes functions over the rows around each row: the output is the
+// input's columns, then one column per call. Rows fall into partitions by the
+// PartitionBy columns and are ordered by OrderBy within them; the order of the
+// output is not defined.
+type Window struct {
+	Input       Node
+	PartitionBy []int
+	OrderBy     []SortKey
+	Calls       []WindowCall
 }
 
 // Sort orders its input and, when Limit >= 0, keeps the first Limit rows.

@@ -11,7 +11,7 @@ import (
 // still hold unbound parameters. A nil Metadata means that nothing is known of
 // the tables.
 //
-// In order: conditions are simplified; predicates move down to the scans and
+// In order: aggregates of distinct values are split; conditions are simplified; predicates move down to the scans and
 // joins are ordered; limits move down and into sorts; subtrees without rows
 // collapse; and columns that nobody reads are dropped.
 func Optimize(root Node, metadata Metadata) (Node, error) {
@@ -19,7 +19,7 @@ func Optimize(root Node, metadata Metadata) (Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := (&pushdown{estimator: newEstimator(metadata)}).push(root, nil)
+	n, err := (&pushdown{estimator: newEstimator(metadata)}).push(splitDistinct(root), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +55,8 @@ func withInput(n Node, input Node) Node {
 		return newProject(input, n.Exprs, n.Names)
 	case *Aggregate:
 		return &Aggregate{Input: input, GroupBy: n.GroupBy, Calls: n.Calls}
+	case *Window:
+		return &Window{Input: input, PartitionBy: n.PartitionBy, OrderBy: n.OrderBy, Calls: n.Calls}
 	case *Sort:
 		return &Sort{Input: input, Keys: n.Keys, Limit: n.Limit}
 	case *Limit:
@@ -63,15 +65,27 @@ func withInput(n Node, input Node) Node {
 	return n
 }
 
+// withInputs replaces all inputs of a node.
+func withInputs(n Node, inputs []Node) Node {
+	switch n := n.(type) {
+	case *Join:
+		return &Join{Kind: n.Kind, Left: inputs[0], Right: inputs[1], On: n.On, Residual: n.Residual}
+	case *Union:
+		return &Union{Branches: inputs}
+	}
+	if len(inputs) == 1 {
+		return withInput(n, inputs[0])
+	}
+	return n
+}
+
 // newProject projects, but folds into a projection below and leaves out one
 // that would change nothing.
 func newProject(input Node, exprs []Expr, names []string) Node {
 	if below, ok := input.(*Project); ok && foldable(exprs, below.Exprs) {
-		folded := make([]Expr, len(exprs))
-		for i, e := range exprs {
-			folded[i] = substitute(e, below.Exprs)
+		if folded, ok := foldProject(exprs, below.Exprs); ok {
+			return newProject(below.Input, folded, names)
 		}
-		return newProject(below.Input, folded, names)
 	}
 	fields := outputFields(input)
 	if len(fields) != len(exprs) {
@@ -84,6 +98,28 @@ func newProject(input Node, exprs []Expr, names []string) Node {
 		}
 	}
 	return input
+}
+
+// foldProject restates upper expressions over the input of the lower ones. It
+// fails when one that may count as NULL no longer would.
+func foldProject(upper, lower []Expr) ([]Expr, bool) {
+	folded := make([]Expr, len(upper))
+	for i, e := range upper {
+		folded[i] = nullableAs(substitute(e, lower), e)
+		if folded[i].Nullable() != e.Nullable() {
+			return nil, false
+		}
+	}
+	return folded, true
+}
+
+// nullableAs is e, counted as nullable if the expression it replaces was and e
+// is a column.
+func nullableAs(e, before Expr) Expr {
+	if c, ok := e.(*Column); ok && before.Nullable() && !c.Null {
+		return &Column{Index: c.Index, Name: c.Name, DataType: c.DataType, Null: true}
+	}
+	return e
 }
 
 // foldable reports whether substituting the lower expressions repeats no work.

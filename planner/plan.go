@@ -30,14 +30,15 @@ var Coordinator = Assignment{}
 // Operator is one step of a fragment. A fragment's operators are in execution
 // order and work on a stack of streams: scans, Values and groups of
 // ExchangeSources push one, unary operators replace the top, joins pop the
-// right input, then the left one, and push their result; ExchangeSinks, last,
-// send the remaining one.
+// right input, then the left one, a UnionAll pops all its inputs, and they push
+// their result; ExchangeSinks, last, send the remaining one.
 type Operator interface {
 	operator()
 }
 
 type (
-	// TabletScan reads one tablet's slice of a table: the Projection columns,
+	// TabletScan reads one tablet's slice of a table: the Projection columns
+	// (ordinals, RowIDColumn and TabletColumn among them),
 	// filtered by Filter (over the projected columns; nil for none).
 	TabletScan struct {
 		Table      *catalog.Table
@@ -85,7 +86,29 @@ type (
 		Calls   []AggCall
 		Schema  *arrow.Schema // output
 	}
-	// HashJoin joins the two top streams, both whole in this fragment.
+	// CompleteAggregate computes aggregates from rows in one step, for the calls
+	// that have no partial states. All rows of a group are in this fragment.
+	CompleteAggregate struct {
+		GroupBy []int
+		Calls   []AggCall
+		Schema  *arrow.Schema // output
+	}
+	// WindowOp computes window functions; see Window. All rows of a partition
+	// are in this fragment.
+	WindowOp struct {
+		PartitionBy []int
+		OrderBy     []SortKey
+		Calls       []WindowCall
+		Schema      *arrow.Schema // output: the input's columns, one per call
+	}
+	// UnionAll pops Inputs streams of equal types and pushes all their rows.
+	UnionAll struct {
+		Inputs int
+		Schema *arrow.Schema
+	}
+	// HashJoin joins the two top streams as Join says. What decides a row of the
+	// output is whole in this fragment: of a kept side's rows all that may match
+	// them. Build may be either side for every kind.
 	HashJoin struct {
 		Strategy JoinStrategy
 		Kind     JoinKind
@@ -134,18 +157,21 @@ const (
 	BuildRight BuildSide = "right"
 )
 
-func (*TabletScan) operator()       {}
-func (*ValuesSource) operator()     {}
-func (*ExchangeSource) operator()   {}
-func (*ExchangeSink) operator()     {}
-func (*FilterOp) operator()         {}
-func (*ProjectOp) operator()        {}
-func (*PartialAggregate) operator() {}
-func (*FinalAggregate) operator()   {}
-func (*HashJoin) operator()         {}
-func (*MergeSort) operator()        {}
-func (*TopK) operator()             {}
-func (*LimitOp) operator()          {}
+func (*TabletScan) operator()        {}
+func (*ValuesSource) operator()      {}
+func (*ExchangeSource) operator()    {}
+func (*ExchangeSink) operator()      {}
+func (*FilterOp) operator()          {}
+func (*ProjectOp) operator()         {}
+func (*PartialAggregate) operator()  {}
+func (*FinalAggregate) operator()    {}
+func (*HashJoin) operator()          {}
+func (*CompleteAggregate) operator() {}
+func (*WindowOp) operator()          {}
+func (*UnionAll) operator()          {}
+func (*MergeSort) operator()         {}
+func (*TopK) operator()              {}
+func (*LimitOp) operator()           {}
 
 // ExchangeKind says how rows cross an exchange.
 type ExchangeKind string

@@ -59,7 +59,7 @@ func (g *generator) node(depth int) Node {
 	if depth == 0 {
 		return g.leaf()
 	}
-	switch g.pick(9, "node") {
+	switch g.pick(12, "node") {
 	case 0:
 		return g.leaf()
 	case 1, 2:
@@ -71,9 +71,14 @@ func (g *generator) node(depth int) Node {
 		return g.aggregate(g.node(depth - 1))
 	case 5:
 		return g.sorted(g.node(depth - 1))
+	case 6:
+		return g.window(g.node(depth - 1))
 	}
 	if g.leaves < 2 {
 		return g.leaf()
+	}
+	if g.pick(6, "union") == 0 {
+		return g.union(depth)
 	}
 	return g.join(depth)
 }
@@ -107,6 +112,10 @@ func (g *generator) join(depth int) Node {
 	if g.leaves < 1 {
 		return left
 	}
+	if kind := g.pick(12, "kind"); kind > 3 {
+		kinds := []JoinKind{LeftJoin, RightJoin, FullJoin, SemiJoin, AntiJoin, MarkJoin, LeftJoin, SingleJoin}
+		return g.joinAs(kinds[kind-4], left, g.node(depth-1))
+	}
 	j := &Join{Kind: InnerJoin, Left: left, Right: g.node(depth - 1)}
 	l, r := integerColumns(left), integerColumns(j.Right)
 	if len(l) > 0 && len(r) > 0 {
@@ -124,6 +133,68 @@ func (g *generator) join(depth int) Node {
 		}
 	}
 	return j
+}
+
+// joinAs joins as an outer join or a subquery does.
+func (g *generator) joinAs(kind JoinKind, left, right Node) Node {
+	j := &Join{Kind: kind, Left: left, Right: right}
+	if kind == SingleJoin {
+		a := &Aggregate{Input: right, Calls: []AggCall{countStar()}}
+		if r := integerColumns(right); len(r) > 0 && len(integerColumns(left)) > 0 {
+			a.GroupBy = []int{r[g.pick(len(r), "unique")]}
+			l := integerColumns(left)
+			j.On = []JoinKey{{Left: l[g.pick(len(l), "left key")], Right: 0, NullSafe: g.pick(3, "null safe") == 0}}
+		}
+		j.Right = a
+		return j
+	}
+	l, r := integerColumns(left), integerColumns(right)
+	if len(l) > 0 && len(r) > 0 {
+		for range g.pick(3, "keys") {
+			j.On = append(j.On, JoinKey{
+				Left: l[g.pick(len(l), "left key")], Right: r[g.pick(len(r), "right key")], NullSafe: g.pick(4, "null safe") == 0,
+			})
+		}
+	}
+	if g.pick(3, "residual") == 0 {
+		j.Residual = g.condition(&Join{Kind: InnerJoin, Left: left, Right: right}, 2)
+	}
+	return j
+}
+
+// union has two branches of one to three integer columns.
+func (g *generator) union(depth int) Node {
+	width := 1 + g.pick(3, "width")
+	u := &Union{}
+	for range 2 {
+		in := g.node(depth - 1)
+		p := &Project{Input: in}
+		for i := range width {
+			p.Exprs = append(p.Exprs, g.integer(in, 1))
+			p.Names = append(p.Names, fmt.Sprintf("u%d", i))
+		}
+		u.Branches = append(u.Branches, p)
+	}
+	return u
+}
+
+// window orders by all columns, so that only equal rows are peers.
+func (g *generator) window(in Node) Node {
+	columns := integerColumns(in)
+	w := &Window{Input: in, Calls: []WindowCall{{Func: RowNumber, Frame: DefaultFrame(), DataType: catalog.BigInt, Name: "rn"}}}
+	if len(columns) > 0 {
+		for range g.pick(3, "partitions") {
+			w.PartitionBy = append(w.PartitionBy, columns[g.pick(len(columns), "partition")])
+		}
+		whole := Frame{Mode: RowsFrame, Start: FrameBound{Kind: UnboundedPreceding}, End: FrameBound{Kind: UnboundedFollowing}}
+		w.Calls = append(w.Calls, WindowCall{
+			Func: WindowFunc(Sum), Args: []int{columns[g.pick(len(columns), "arg")]}, Frame: whole, DataType: catalog.BigInt, Name: "total",
+		})
+	}
+	for i := range outputFields(in) {
+		w.OrderBy = append(w.OrderBy, SortKey{Column: i})
+	}
+	return w
 }
 
 func integerColumns(n Node) []int {
@@ -164,7 +235,10 @@ func (g *generator) aggregate(in Node) Node {
 			if f == Avg {
 				dt = catalog.Double
 			}
-			a.Calls = append(a.Calls, AggCall{Func: f, Arg: columns[g.pick(len(columns), "arg")], DataType: dt, Name: fmt.Sprintf("c%d", i)})
+			a.Calls = append(a.Calls, AggCall{
+				Func: f, Arg: columns[g.pick(len(columns), "arg")], Distinct: g.pick(3, "distinct") == 0,
+				DataType: dt, Name: fmt.Sprintf("c%d", i),
+			})
 		}
 	}
 	return a

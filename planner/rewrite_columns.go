@@ -36,6 +36,10 @@ func prune(n Node, need []bool) (Node, []int) {
 		return pruneAggregate(n, need)
 	case *Join:
 		return pruneJoin(n, need)
+	case *Union:
+		return pruneUnion(n, need)
+	case *Window:
+		return pruneWindow(n, need)
 	case *Sort:
 		return pruneSort(n, need)
 	case *Limit:
@@ -163,15 +167,13 @@ func pruneAggregate(n *Aggregate, need []bool) (Node, []int) {
 			continue
 		}
 		calls = append(calls, c)
-		if c.Arg >= 0 {
-			below[c.Arg] = true
+		for _, column := range c.columns() {
+			below[column] = true
 		}
 	}
 	in, moved := prune(n.Input, below)
 	for i := range calls {
-		if calls[i].Arg >= 0 {
-			calls[i].Arg = moved[calls[i].Arg]
-		}
+		calls[i] = calls[i].remapped(moved)
 	}
 	groups := make([]int, len(n.GroupBy))
 	for i, g := range n.GroupBy {
@@ -182,7 +184,13 @@ func pruneAggregate(n *Aggregate, need []bool) (Node, []int) {
 
 func pruneJoin(n *Join, need []bool) (Node, []int) {
 	width := len(outputFields(n.Left))
-	keep := append([]bool(nil), need...)
+	keep := make([]bool, width+len(outputFields(n.Right)))
+	pairs := n.Kind != SemiJoin && n.Kind != AntiJoin && n.Kind != MarkJoin
+	if pairs {
+		copy(keep, need)
+	} else {
+		copy(keep, need[:width])
+	}
 	markColumns(n.Residual, keep)
 	for _, k := range n.On {
 		keep[k.Left], keep[width+k.Right] = true, true
@@ -199,9 +207,16 @@ func pruneJoin(n *Join, need []bool) (Node, []int) {
 	}
 	on := make([]JoinKey, len(n.On))
 	for i, k := range n.On {
-		on[i] = JoinKey{Left: fromLeft[k.Left], Right: fromRight[k.Right]}
+		on[i] = JoinKey{Left: fromLeft[k.Left], Right: fromRight[k.Right], NullSafe: k.NullSafe}
 	}
-	return &Join{Kind: n.Kind, Left: left, Right: right, On: on, Residual: remap(n.Residual, mapping)}, mapping
+	out := &Join{Kind: n.Kind, Left: left, Right: right, On: on, Residual: remap(n.Residual, mapping)}
+	switch {
+	case n.Kind == MarkJoin:
+		mapping = append(mapping[:width:width], shifted)
+	case !pairs:
+		mapping = mapping[:width]
+	}
+	return out, mapping
 }
 
 func pruneSort(n *Sort, need []bool) (Node, []int) {
@@ -215,4 +230,109 @@ func pruneSort(n *Sort, need []bool) (Node, []int) {
 		keys[i] = SortKey{Column: mapping[k.Column], Descending: k.Descending, NullsFirst: k.NullsFirst}
 	}
 	return &Sort{Input: in, Keys: keys, Limit: n.Limit}, mapping
+}
+
+// pruneUnion gives all branches the needed columns, and just these.
+func pruneUnion(n *Union, need []bool) (Node, []int) {
+	if !anyOf(need) && len(need) > 0 {
+		need = append([]bool(nil), need...)
+		need[0] = true
+	}
+	branches := make([]Node, len(n.Branches))
+	for i, b := range n.Branches {
+		in, mapping := prune(b, need)
+		branches[i] = trim(in, mapping, need)
+	}
+	return &Union{Branches: branches}, densely(need)
+}
+
+// pruneWindow drops the calls that nobody reads, and the window with the last.
+func pruneWindow(n *Window, need []bool) (Node, []int) {
+	width := len(outputFields(n.Input))
+	below := append([]bool(nil), need[:width]...)
+	var calls []WindowCall
+	for i, c := range n.Calls {
+		if need[width+i] {
+			calls = append(calls, c)
+		}
+	}
+	if len(calls) == 0 {
+		in, mapping := prune(n.Input, below)
+		for range n.Calls {
+			mapping = append(mapping, -1)
+		}
+		return in, mapping
+	}
+	for _, c := range n.PartitionBy {
+		below[c] = true
+	}
+	for _, k := range n.OrderBy {
+		below[k.Column] = true
+	}
+	for _, c := range calls {
+		for _, a := range c.Args {
+			below[a] = true
+		}
+	}
+	in, mapping := trimmed(n.Input, below)
+	for i := range calls {
+		calls[i].Args = remapColumns(calls[i].Args, mapping)
+	}
+	out := &Window{Input: in, PartitionBy: remapColumns(n.PartitionBy, mapping), OrderBy: remapKeys(n.OrderBy, mapping), Calls: calls}
+	at := len(outputFields(in))
+	mapping = append([]int(nil), mapping...)
+	for i := range n.Calls {
+		if need[width+i] {
+			mapping = append(mapping, at)
+			at++
+		} else {
+			mapping = append(mapping, -1)
+		}
+	}
+	return out, mapping
+}
+
+// columns are the input columns that a call reads, with repetitions.
+func (c *AggCall) columns() []int {
+	var out []int
+	if c.Arg >= 0 {
+		out = append(out, c.Arg)
+	}
+	out = append(out, c.Args...)
+	for _, k := range c.OrderBy {
+		out = append(out, k.Column)
+	}
+	return out
+}
+
+// remapped is the call over moved columns.
+func (c AggCall) remapped(mapping []int) AggCall {
+	if c.Arg >= 0 {
+		c.Arg = mapping[c.Arg]
+	}
+	c.Args = remapColumns(c.Args, mapping)
+	c.OrderBy = remapKeys(c.OrderBy, mapping)
+	return c
+}
+
+func remapColumns(columns, mapping []int) []int {
+	if columns == nil {
+		return nil
+	}
+	out := make([]int, len(columns))
+	for i, c := range columns {
+		out[i] = mapping[c]
+	}
+	return out
+}
+
+func remapKeys(keys []SortKey, mapping []int) []SortKey {
+	if keys == nil {
+		return nil
+	}
+	out := make([]SortKey, len(keys))
+	for i, k := range keys {
+		out[i] = SortKey{Column: mapping[k.Column], Descending: k.Descending, NullsFirst: k.NullsFirst}
+	}
+	return out
 }

@@ -78,6 +78,9 @@ func (r *joinRegion) collect(n Node, budget int) []Expr {
 	}
 	switch n := n.(type) {
 	case *Join:
+		if !regional(n) {
+			break
+		}
 		ours, theirs := countLeaves(n.Left), countLeaves(n.Right)
 		ours = min(ours, budget-min(theirs, budget/2))
 		left := r.collect(n.Left, ours)
@@ -103,7 +106,7 @@ func (r *joinRegion) collect(n Node, budget int) []Expr {
 			in := r.collect(n.Input, budget)
 			out := make([]Expr, len(n.Exprs))
 			for i, e := range n.Exprs {
-				out[i] = substitute(e, in)
+				out[i] = nullableAs(substitute(e, in), e)
 			}
 			return out
 		}
@@ -111,10 +114,27 @@ func (r *joinRegion) collect(n Node, budget int) []Expr {
 	return r.addLeaf(n)
 }
 
+// regional reports whether a join is part of a region: inputs of other kinds
+// of join cannot change places freely.
+func regional(n *Join) bool {
+	if n.Kind != InnerJoin && n.Kind != CrossJoin {
+		return false
+	}
+	for _, k := range n.On {
+		if k.NullSafe {
+			return false
+		}
+	}
+	return true
+}
+
 // countLeaves is how many leaves collect would make of n.
 func countLeaves(n Node) int {
 	switch n := n.(type) {
 	case *Join:
+		if !regional(n) {
+			return 1
+		}
 		return countLeaves(n.Left) + countLeaves(n.Right)
 	case *Filter:
 		return countLeaves(n.Input)
@@ -129,7 +149,7 @@ func countLeaves(n Node) int {
 func containsJoin(n Node) bool {
 	switch n := n.(type) {
 	case *Join:
-		return true
+		return regional(n)
 	case *Filter:
 		return containsJoin(n.Input)
 	case *Project:

@@ -8,7 +8,13 @@ func pushLimits(n Node) Node {
 		return pushLimit(pushLimits(n.Input), n.Limit, n.Offset)
 	case *Join:
 		return &Join{Kind: n.Kind, Left: pushLimits(n.Left), Right: pushLimits(n.Right), On: n.On, Residual: n.Residual}
-	case *Filter, *Project, *Aggregate, *Sort:
+	case *Union:
+		branches := make([]Node, len(n.Branches))
+		for i, b := range n.Branches {
+			branches[i] = pushLimits(b)
+		}
+		return &Union{Branches: branches}
+	case *Filter, *Project, *Aggregate, *Sort, *Window:
 		return withInput(n, pushLimits(n.Inputs()[0]))
 	}
 	return n
@@ -25,6 +31,16 @@ func pushLimit(in Node, limit, offset int64) Node {
 	switch in := in.(type) {
 	case *Project:
 		return newProject(pushLimit(in.Input, limit, offset), in.Exprs, in.Names)
+	case *Union:
+		reach := addLimit(limit, offset)
+		if reach < 0 {
+			break
+		}
+		branches := make([]Node, len(in.Branches))
+		for i, b := range in.Branches {
+			branches[i] = pushLimit(b, reach, 0)
+		}
+		return &Limit{Input: &Union{Branches: branches}, Limit: limit, Offset: offset}
 	case *Limit:
 		merged := limit
 		if in.Limit >= 0 {

@@ -22,7 +22,11 @@ func (p *pushdown) push(n Node, conds []Expr) (Node, error) {
 	case *Aggregate:
 		return p.throughAggregate(n, conds)
 	case *Join:
-		return p.throughJoins(n, conds)
+		return p.throughJoin(n, conds)
+	case *Union:
+		return p.throughUnion(n, conds)
+	case *Window:
+		return p.throughWindow(n, conds)
 	case *Sort:
 		if n.Limit < 0 {
 			moved, kept := partition(conds, func(e Expr) bool { return !isVolatile(e) })
@@ -102,6 +106,38 @@ func (p *pushdown) throughAggregate(n *Aggregate, conds []Expr) (Node, error) {
 	return p.around(n, n.Input, moved, kept)
 }
 
+// throughUnion pushes conditions into every branch.
+func (p *pushdown) throughUnion(n *Union, conds []Expr) (Node, error) {
+	moved, kept := partition(conds, func(e Expr) bool { return !isVolatile(e) })
+	branches := make([]Node, len(n.Branches))
+	for i, b := range n.Branches {
+		var err error
+		if branches[i], err = p.push(b, moved); err != nil {
+			return nil, err
+		}
+	}
+	return filterBy(&Union{Branches: branches}, kept), nil
+}
+
+// throughWindow pushes conditions on the columns that rows are partitioned by:
+// they drop partitions as a whole.
+func (p *pushdown) throughWindow(n *Window, conds []Expr) (Node, error) {
+	whole := make([]bool, len(outputFields(n)))
+	for _, c := range n.PartitionBy {
+		whole[c] = true
+	}
+	moved, kept := partition(conds, func(e Expr) bool {
+		drops := hasColumns(e) && !isVolatile(e)
+		walk(e, func(x Expr) {
+			if c, ok := x.(*Column); ok && !whole[c.Index] {
+				drops = false
+			}
+		})
+		return drops
+	})
+	return p.around(n, n.Input, moved, kept)
+}
+
 // partition splits conditions by a test, keeping their order.
 func partition(conds []Expr, test func(Expr) bool) (yes, no []Expr) {
 	for _, c := range conds {
@@ -112,32 +148,4 @@ func partition(conds []Expr, test func(Expr) bool) (yes, no []Expr) {
 		}
 	}
 	return yes, no
-}
-
-// collapseEmpty replaces subtrees that cannot have rows by empty tables.
-func collapseEmpty(n Node) Node {
-	switch n := n.(type) {
-	case *Join:
-		left, right := collapseEmpty(n.Left), collapseEmpty(n.Right)
-		joined := &Join{Kind: n.Kind, Left: left, Right: right, On: n.On, Residual: n.Residual}
-		if isEmpty(left) || isEmpty(right) {
-			return emptyOf(joined)
-		}
-		return joined
-	case *Aggregate:
-		in := collapseEmpty(n.Input)
-		out := withInput(n, in)
-		if len(n.GroupBy) > 0 && isEmpty(in) {
-			return emptyOf(out)
-		}
-		return out
-	case *Filter, *Project, *Sort, *Limit:
-		in := collapseEmpty(n.Inputs()[0])
-		out := withInput(n, in)
-		if isEmpty(in) {
-			return emptyOf(out)
-		}
-		return out
-	}
-	return n
 }

@@ -33,7 +33,7 @@ func (n *Aggregate) Schema() *arrow.Schema { return arrow.NewSchema(outputFields
 // Inputs is the one input.
 func (n *Aggregate) Inputs() []Node { return []Node{n.Input} }
 
-// Schema is the left input's columns, then the right's.
+// Schema is the left input's columns, then those that the kind of join adds.
 func (n *Join) Schema() *arrow.Schema { return arrow.NewSchema(outputFields(n), nil) }
 
 // Inputs are the left and the right input.
@@ -50,6 +50,18 @@ func (n *Limit) Schema() *arrow.Schema { return n.Input.Schema() }
 
 // Inputs is the one input.
 func (n *Limit) Inputs() []Node { return []Node{n.Input} }
+
+// Schema is the first branch's, columns nullable if they are in any branch.
+func (n *Union) Schema() *arrow.Schema { return arrow.NewSchema(outputFields(n), nil) }
+
+// Inputs are the branches.
+func (n *Union) Inputs() []Node { return n.Branches }
+
+// Schema is the input's, then one column per call.
+func (n *Window) Schema() *arrow.Schema { return arrow.NewSchema(outputFields(n), nil) }
+
+// Inputs is the one input.
+func (n *Window) Inputs() []Node { return []Node{n.Input} }
 
 // Schema is Fields.
 func (n *Values) Schema() *arrow.Schema { return n.Fields }
@@ -74,7 +86,15 @@ func outputFields(n Node) []arrow.Field {
 	case *Aggregate:
 		return aggregateFields(outputFields(n.Input), n.GroupBy, n.Calls)
 	case *Join:
-		return joinFields(outputFields(n.Left), outputFields(n.Right))
+		return joinFields(n.Kind, outputFields(n.Left), outputFields(n.Right))
+	case *Union:
+		branches := make([][]arrow.Field, len(n.Branches))
+		for i, b := range n.Branches {
+			branches[i] = outputFields(b)
+		}
+		return unionFields(branches)
+	case *Window:
+		return windowFields(outputFields(n.Input), n.Calls)
 	case *Values:
 		return n.Fields.Fields()
 	}
@@ -84,7 +104,7 @@ func outputFields(n Node) []arrow.Field {
 func scanFields(table *catalog.Table, projection []int) []arrow.Field {
 	fields := make([]arrow.Field, len(projection))
 	for i, ordinal := range projection {
-		c := &table.Columns[ordinal]
+		c := ProjectedColumn(table, ordinal)
 		fields[i] = arrow.Field{Name: c.Name, Type: c.Type, Nullable: c.Nullable}
 	}
 	return fields
@@ -109,16 +129,72 @@ func aggregateFields(in []arrow.Field, groupBy []int, calls []AggCall) []arrow.F
 	return fields
 }
 
-func joinFields(left, right []arrow.Field) []arrow.Field {
+// MarkColumn names the column that a mark join adds.
+const MarkColumn = "mark"
+
+// joinFields is the output of a join of the given kind.
+func joinFields(kind JoinKind, left, right []arrow.Field) []arrow.Field {
+	switch kind {
+	case SemiJoin, AntiJoin:
+		return left
+	case MarkJoin:
+		return append(append(make([]arrow.Field, 0, len(left)+1), left...),
+			arrow.Field{Name: MarkColumn, Type: catalog.Boolean, Nullable: true})
+	}
+	fields := pairFields(left, right)
+	for i := range fields {
+		ofLeft := i < len(left)
+		if ofLeft && (kind == RightJoin || kind == FullJoin) || !ofLeft && (kind == LeftJoin || kind == FullJoin || kind == SingleJoin) {
+			fields[i].Nullable = true
+		}
+	}
+	return fields
+}
+
+// pairFields is what the residual of a join reads: a row of each input.
+func pairFields(left, right []arrow.Field) []arrow.Field {
 	fields := make([]arrow.Field, 0, len(left)+len(right))
 	return append(append(fields, left...), right...)
+}
+
+func unionFields(branches [][]arrow.Field) []arrow.Field {
+	if len(branches) == 0 {
+		return nil
+	}
+	fields := append([]arrow.Field(nil), branches[0]...)
+	for _, b := range branches[1:] {
+		for i := range fields {
+			fields[i].Nullable = fields[i].Nullable || i < len(b) && b[i].Nullable
+		}
+	}
+	return fields
+}
+
+func windowFields(in []arrow.Field, calls []WindowCall) []arrow.Field {
+	fields := append(make([]arrow.Field, 0, len(in)+len(calls)), in...)
+	for i := range calls {
+		c := &calls[i]
+		fields = append(fields, arrow.Field{Name: c.Name, Type: c.DataType, Nullable: c.nullable()})
+	}
+	return fields
+}
+
+// nullable reports whether a window call may be NULL.
+func (c *WindowCall) nullable() bool {
+	switch c.Func {
+	case RowNumber, Rank, DenseRank, PercentRank, CumeDist, WindowFunc(Count):
+		return false
+	}
+	return true
 }
 
 // PartialSchema is the output of a PartialAggregate over in: the group
 // columns, then each call's state columns. A count is a bigint that is never
 // NULL; a sum is accumulated in 128 bits (integers as decimal(38,0), decimals
 // keep their scale) or as double; min and max keep the argument's type; an
-// average is a sum and a count.
+// average is a sum and a count; a variance and a standard deviation are a
+// count, a mean and the sum of squared differences from it.
+// Every call must be Decomposable.
 func PartialSchema(in *arrow.Schema, groupBy []int, calls []AggCall) *arrow.Schema {
 	fields := make([]arrow.Field, 0, len(groupBy)+2*len(calls))
 	for _, g := range groupBy {
@@ -135,6 +211,11 @@ func PartialSchema(in *arrow.Schema, groupBy []int, calls []AggCall) *arrow.Sche
 			fields = append(fields,
 				arrow.Field{Name: name + "_sum", Type: SumState(in.Field(c.Arg).Type), Nullable: true},
 				arrow.Field{Name: name + "_count", Type: catalog.BigInt})
+		case StddevSamp, StddevPop, VarSamp, VarPop:
+			fields = append(fields,
+				arrow.Field{Name: name + "_count", Type: catalog.BigInt},
+				arrow.Field{Name: name + "_mean", Type: catalog.Double},
+				arrow.Field{Name: name + "_m2", Type: catalog.Double})
 		default:
 			fields = append(fields, arrow.Field{Name: name, Type: in.Field(c.Arg).Type, Nullable: true})
 		}

@@ -3,8 +3,6 @@ package planner
 import (
 	"math"
 
-	"github.com/apache/arrow-go/v18/arrow"
-
 	"skein/catalog"
 )
 
@@ -126,33 +124,6 @@ func (s *stage) share() {
 	for _, b := range s.producers {
 		b.EstimatedRows, b.EstimatedBytes = ceilDiv(s.est.rows, count), ceilDiv(s.est.bytes, count)
 	}
-}
-
-func (p *distributor) planAggregate(n *Aggregate) (*stage, error) {
-	s, err := p.plan(n.Input)
-	if err != nil {
-		return nil, err
-	}
-	est := s.est.aggregated(n.GroupBy, n.Calls)
-	groups := make([]int, len(n.GroupBy))
-	for i := range groups {
-		groups[i] = i
-	}
-	partial := &PartialAggregate{GroupBy: n.GroupBy, Calls: n.Calls, Schema: PartialSchema(s.schema, n.GroupBy, n.Calls)}
-	final := &FinalAggregate{GroupBy: groups, Calls: n.Calls, Schema: arrow.NewSchema(aggregateFields(s.schema.Fields(), n.GroupBy, n.Calls), nil)}
-	if b := s.coordinator(); b != nil {
-		b.push(partial, final)
-		return s.moved(final.Schema, est, b), nil
-	}
-	s.push(partial)
-	s.schema = partial.Schema
-	kind, keys := MergeExchange, []int(nil)
-	if len(groups) > 0 {
-		kind, keys = HashRepartitionExchange, groups
-	}
-	b := p.toCoordinator(s, est, kind, keys)
-	b.push(final)
-	return s.moved(final.Schema, est, b), nil
 }
 
 func (p *distributor) planSort(n *Sort) (*stage, error) {

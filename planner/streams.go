@@ -14,11 +14,13 @@ func runStack(ops []Operator, visit func(op Operator, stack []*arrow.Schema)) ([
 	for i, op := range ops {
 		visit(op, stack)
 		needs := 1
-		switch op.(type) {
+		switch op := op.(type) {
 		case *TabletScan, *ValuesSource, *ExchangeSource:
 			needs = 0
 		case *HashJoin:
 			needs = 2
+		case *UnionAll:
+			needs = max(op.Inputs, 1)
 		}
 		if len(stack) < needs {
 			return nil, invalid("operator %d (%T) finds %d streams instead of %d", i, op, len(stack), needs)
@@ -41,8 +43,14 @@ func runStack(ops []Operator, visit func(op Operator, stack []*arrow.Schema)) ([
 			stack[len(stack)-1] = op.Schema
 		case *FinalAggregate:
 			stack[len(stack)-1] = op.Schema
+		case *CompleteAggregate:
+			stack[len(stack)-1] = op.Schema
+		case *WindowOp:
+			stack[len(stack)-1] = op.Schema
 		case *HashJoin:
 			stack = append(stack[:len(stack)-2], op.Schema)
+		case *UnionAll:
+			stack = append(stack[:len(stack)-needs], op.Schema)
 		}
 	}
 	return stack, nil

@@ -44,6 +44,14 @@ func (v validator) node(n Node) ([]arrow.Field, error) {
 			return nil, err
 		}
 		return v.aggregate(n, in)
+	case *Union:
+		return v.union(n)
+	case *Window:
+		in, err := v.input(n.Input, "window")
+		if err != nil {
+			return nil, err
+		}
+		return v.window(n, in)
 	case *Sort:
 		in, err := v.input(n.Input, "sort")
 		if err != nil {
@@ -77,7 +85,7 @@ func (v validator) scan(n *Scan) ([]arrow.Field, error) {
 		return nil, invalid("scan needs a table")
 	}
 	for _, c := range n.Projection {
-		if c < 0 || c >= len(n.Table.Columns) {
+		if !ValidProjection(n.Table, c) {
 			return nil, invalid("scan of %q projects column %d of %d", n.Table.Name, c, len(n.Table.Columns))
 		}
 	}
@@ -127,33 +135,115 @@ func (v validator) aggregate(n *Aggregate, in []arrow.Field) ([]arrow.Field, err
 			return nil, invalid("aggregate groups by column %d of %d", g, len(in))
 		}
 	}
-	for _, c := range n.Calls {
-		switch c.Func {
-		case Count, Sum, Min, Max, Avg:
-		default:
-			return nil, invalid("unknown aggregate %q", c.Func)
+	for i := range n.Calls {
+		if err := validAggregate(&n.Calls[i], len(in)); err != nil {
+			return nil, err
 		}
-		if c.Arg == -1 && c.Func != Count {
-			return nil, invalid("%s needs a column", c.Func)
+	}
+	return aggregateFields(in, n.GroupBy, n.Calls), nil
+}
+
+// validAggregate checks a call over an input of so many columns.
+func validAggregate(c *AggCall, columns int) error {
+	args := 0
+	switch c.Func {
+	case Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, StddevSamp, StddevPop, VarSamp, VarPop, AnyValue, ArrayAgg:
+	case StringAgg, PercentileCont:
+		args = 1
+	default:
+		return invalid("unknown aggregate %q", c.Func)
+	}
+	if c.Arg == -1 && c.Func != Count {
+		return invalid("%s needs a column", c.Func)
+	}
+	if c.Arg < -1 || c.Arg >= columns {
+		return invalid("%s reads column %d of %d", c.Func, c.Arg, columns)
+	}
+	if c.Arg == -1 && c.Distinct {
+		return invalid("%s(*) of distinct rows", c.Func)
+	}
+	if len(c.Args) != args {
+		return invalid("%s has %d further arguments instead of %d", c.Func, len(c.Args), args)
+	}
+	for _, a := range c.Args {
+		if a < 0 || a >= columns {
+			return invalid("%s reads column %d of %d", c.Func, a, columns)
 		}
-		if c.Arg < -1 || c.Arg >= len(in) {
-			return nil, invalid("%s reads column %d of %d", c.Func, c.Arg, len(in))
+	}
+	if c.DataType == nil {
+		return invalid("%s has no result type", c.Func)
+	}
+	return validKeys(c.OrderBy, columns)
+}
+
+func validKeys(keys []SortKey, columns int) error {
+	for _, k := range keys {
+		if k.Column < 0 || k.Column >= columns {
+			return invalid("sort by column %d of %d", k.Column, columns)
+		}
+	}
+	return nil
+}
+
+func (v validator) union(n *Union) ([]arrow.Field, error) {
+	if len(n.Branches) == 0 {
+		return nil, invalid("union needs a branch")
+	}
+	branches := make([][]arrow.Field, len(n.Branches))
+	for i, b := range n.Branches {
+		var err error
+		if branches[i], err = v.input(b, "union"); err != nil {
+			return nil, err
+		}
+		if len(branches[i]) != len(branches[0]) {
+			return nil, invalid("branch %d of a union has %d columns instead of %d", i+1, len(branches[i]), len(branches[0]))
+		}
+		for c := range branches[i] {
+			if l, r := branches[0][c].Type, branches[i][c].Type; !arrow.TypeEqual(l, r) {
+				return nil, invalid("column %d of a union is %s and %s", c+1, catalog.TypeName(l), catalog.TypeName(r))
+			}
+		}
+	}
+	return unionFields(branches), nil
+}
+
+func (v validator) window(n *Window, in []arrow.Field) ([]arrow.Field, error) {
+	for _, c := range n.PartitionBy {
+		if c < 0 || c >= len(in) {
+			return nil, invalid("window is partitioned by column %d of %d", c, len(in))
+		}
+	}
+	if err := validKeys(n.OrderBy, len(in)); err != nil {
+		return nil, err
+	}
+	if len(n.Calls) == 0 {
+		return nil, invalid("window needs a function")
+	}
+	for i := range n.Calls {
+		c := &n.Calls[i]
+		for _, a := range c.Args {
+			if a < 0 || a >= len(in) {
+				return nil, invalid("%s reads column %d of %d", c.Func, a, len(in))
+			}
 		}
 		if c.DataType == nil {
 			return nil, invalid("%s has no result type", c.Func)
 		}
+		for _, b := range []FrameBound{c.Frame.Start, c.Frame.End} {
+			if needs := b.Kind == Preceding || b.Kind == Following; needs != (b.Offset != nil) {
+				return nil, invalid("%s has a frame bound %q with offset %v", c.Func, b.Kind, b.Offset)
+			}
+		}
 	}
-	return aggregateFields(in, n.GroupBy, n.Calls), nil
+	return windowFields(in, n.Calls), nil
 }
 
 func (v validator) sort(n *Sort, in []arrow.Field) error {
 	if len(n.Keys) == 0 {
 		return invalid("sort needs at least one key")
 	}
-	for _, k := range n.Keys {
-		if k.Column < 0 || k.Column >= len(in) {
-			return invalid("sort by column %d of %d", k.Column, len(in))
-		}
+	if err := validKeys(n.Keys, len(in)); err != nil {
+		return err
 	}
 	if n.Limit < -1 {
 		return invalid("sort limit %d: it may not be negative", n.Limit)
@@ -179,6 +269,7 @@ func (v validator) join(n *Join) ([]arrow.Field, error) {
 		if len(n.On) > 0 {
 			return nil, invalid("cross join has keys")
 		}
+	case LeftJoin, RightJoin, FullJoin, SemiJoin, AntiJoin, MarkJoin, SingleJoin:
 	default:
 		return nil, invalid("unknown join kind %q", n.Kind)
 	}
@@ -190,11 +281,11 @@ func (v validator) join(n *Join) ([]arrow.Field, error) {
 			return nil, invalid("join key %s = %s compares %s with %s", left[k.Left].Name, right[k.Right].Name, catalog.TypeName(l), catalog.TypeName(r))
 		}
 	}
-	fields := joinFields(left, right)
+	fields := joinFields(n.Kind, left, right)
 	if n.Residual == nil {
 		return fields, nil
 	}
-	return fields, v.predicate(n.Residual, fields, "join")
+	return fields, v.predicate(n.Residual, pairFields(left, right), "join")
 }
 
 func (v validator) predicate(e Expr, in []arrow.Field, of string) error {

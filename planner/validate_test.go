@@ -38,7 +38,7 @@ func TestValidateLiteRejects(t *testing.T) {
 		{&Aggregate{Input: in, GroupBy: []int{-1}}, "groups by column -1"},
 		{&Join{Kind: InnerJoin, Left: in, Right: in}, "join needs at least one key"},
 		{&Join{Kind: CrossJoin, Left: in, Right: in, On: []JoinKey{{}}}, "cross join has keys"},
-		{&Join{Kind: "left", Left: in, Right: in, On: []JoinKey{{}}}, `unknown join kind "left"`},
+		{&Join{Kind: "outer", Left: in, Right: in, On: []JoinKey{{}}}, `unknown join kind "outer"`},
 		{&Join{Kind: InnerJoin, Left: in, Right: in, On: []JoinKey{{Left: 0, Right: 6}}}, "join key 0 = 6"},
 		{&Join{Kind: InnerJoin, Left: in, Right: s, On: []JoinKey{{}}}, "compares bigint with text"},
 		{&Join{Kind: InnerJoin, Left: in}, "join needs an input"},

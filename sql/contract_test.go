@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"github.com/apache/arrow-go/v18/arrow"
 	"testing"
 
 	"skein/catalog"
@@ -31,7 +32,7 @@ func checkContract(t *testing.T, text string, bound *sql.BoundStatement) {
 	default:
 		return
 	}
-	if len(bound.Params) > 0 {
+	if !bound.Timeless() {
 		// The layers below see the statement with values only.
 		given, err := bound.Substitute(make([]*planner.Literal, len(bound.Params)))
 		if err != nil {
@@ -89,7 +90,8 @@ func checkKernels(t *testing.T, text string, n planner.Node) {
 		exprs, input = n.Exprs, n.Input.Schema()
 	case *planner.Join:
 		if n.Residual != nil {
-			exprs = []planner.Expr{n.Residual}
+			pair := append(append([]arrow.Field(nil), n.Left.Schema().Fields()...), n.Right.Schema().Fields()...)
+			exprs, input = []planner.Expr{n.Residual}, arrow.NewSchema(pair, nil)
 		}
 	case *planner.Values:
 		for _, row := range n.Rows {

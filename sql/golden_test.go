@@ -58,6 +58,8 @@ func describeStatement(out *strings.Builder, s sql.Bound) {
 			names[i] = s.Table.Columns[at].Name
 		}
 		fmt.Fprintf(out, "insert into %s (%s)\n%s", s.Table.QualifiedName(), strings.Join(names, ", "), printNode(s.Source))
+		describeConflict(out, s.Table, s.Conflict)
+		describeReturning(out, s.Returning)
 	case *sql.CreateTable:
 		fmt.Fprintf(out, "create if-not-exists=%t tablets=%d replicas=%d buckets=%d splits=%v kind=%s\n%s\n",
 			s.IfNotExists, s.Tablets, s.Replicas, s.Buckets, s.Splits, s.Table.Partitioning.Kind, sql.FormatCreateTable(s.Table))
@@ -66,6 +68,8 @@ func describeStatement(out *strings.Builder, s sql.Bound) {
 	case *sql.Explain:
 		fmt.Fprintf(out, "explain analyze=%t verbose=%t\n", s.Analyze, s.Verbose)
 		describeStatement(out, s.Statement)
+	default:
+		describeChange(out, s)
 	}
 }
 

@@ -43,6 +43,15 @@ func writeNode(out *strings.Builder, n planner.Node, depth int) {
 			if c.Arg >= 0 {
 				arg = schema.Field(c.Arg).Name
 			}
+			if c.Distinct {
+				arg = "distinct " + arg
+			}
+			for _, a := range c.Args {
+				arg += ", " + schema.Field(a).Name
+			}
+			if len(c.OrderBy) > 0 {
+				arg += fmt.Sprintf(" order by %v", c.OrderBy)
+			}
 			parts = append(parts, fmt.Sprintf("%s := %s(%s): %s", c.Name, c.Func, arg, catalog.TypeName(c.DataType)))
 		}
 		var keys []string
@@ -53,9 +62,28 @@ func writeNode(out *strings.Builder, n planner.Node, depth int) {
 	case *planner.Join:
 		on := make([]string, len(n.On))
 		for i, k := range n.On {
-			on[i] = fmt.Sprintf("%s = %s", n.Left.Schema().Field(k.Left).Name, n.Right.Schema().Field(k.Right).Name)
+			op := "="
+			if k.NullSafe {
+				op = "is not distinct from"
+			}
+			on[i] = fmt.Sprintf("%s %s %s", n.Left.Schema().Field(k.Left).Name, op, n.Right.Schema().Field(k.Right).Name)
 		}
 		line("%s join on (%s) residual %v", n.Kind, strings.Join(on, ", "), n.Residual)
+	case *planner.Union:
+		line("union")
+	case *planner.Window:
+		schema := n.Input.Schema()
+		parts := make([]string, len(n.Calls))
+		for i, c := range n.Calls {
+			args := make([]string, len(c.Args))
+			for k, a := range c.Args {
+				args[k] = schema.Field(a).Name
+			}
+			f := c.Frame
+			parts[i] = fmt.Sprintf("%s := %s(%s) %s %s..%s %s: %s", c.Name, c.Func, strings.Join(args, ", "), f.Mode,
+				boundText(f.Start), boundText(f.End), f.Exclude, catalog.TypeName(c.DataType))
+		}
+		line("window %v order by %v: %s", n.PartitionBy, n.OrderBy, strings.Join(parts, ", "))
 	case *planner.Sort:
 		keys := make([]string, len(n.Keys))
 		for i, k := range n.Keys {
@@ -96,4 +124,11 @@ func fieldsText(s *arrow.Schema) string {
 		}
 	}
 	return "(" + strings.Join(parts, ", ") + ")"
+}
+
+func boundText(b planner.FrameBound) string {
+	if b.Offset == nil {
+		return string(b.Kind)
+	}
+	return fmt.Sprintf("%s %s", b.Offset, b.Kind)
 }

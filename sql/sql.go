@@ -19,12 +19,27 @@ type (
 	Catalog = bind.Catalog
 	// BoundStatement is a bound statement with the types of its parameters.
 	BoundStatement = bind.Bound
-	// Bound is one of *Query, *Insert, *CreateTable, *DropTable, *Explain.
+	// Bound is one of *Query, *Insert, *Update, *Delete, *Truncate,
+	// *CreateTable, *AlterTable, *DropTable, *Explain.
 	Bound = bind.Statement
 	// Query is a bound SELECT or VALUES.
 	Query = bind.Query
 	// Insert is a bound INSERT.
 	Insert = bind.Insert
+	// OnConflict is the ON CONFLICT of an Insert.
+	OnConflict = bind.OnConflict
+	// Returning is the RETURNING of an Insert, Update or Delete.
+	Returning = bind.Returning
+	// Update is a bound UPDATE.
+	Update = bind.Update
+	// Delete is a bound DELETE.
+	Delete = bind.Delete
+	// Truncate is a bound TRUNCATE.
+	Truncate = bind.Truncate
+	// AlterTable is a bound ALTER TABLE.
+	AlterTable = bind.AlterTable
+	// AlterAction is one step of an AlterTable.
+	AlterAction = bind.AlterAction
 	// CreateTable is a bound CREATE TABLE.
 	CreateTable = bind.CreateTable
 	// DropTable is a bound DROP TABLE.

@@ -72,7 +72,7 @@ func TestSubstituteErrors(t *testing.T) {
 		{"SELECT id FROM u WHERE id = ?", []*planner.Literal{literal("x", catalog.Text)}, sqlstate.InvalidText},
 		{"SELECT id FROM u WHERE id = ?", []*planner.Literal{literal(int64(1)<<40, catalog.BigInt)}, sqlstate.NumericOutOfRange},
 		{"SELECT id FROM u WHERE day = ?", []*planner.Literal{literal(true, catalog.Boolean)}, sqlstate.DatatypeMismatch},
-		{"SELECT id FROM u LIMIT ?", []*planner.Literal{literal(int64(-1), catalog.BigInt)}, sqlstate.InvalidParameter},
+		{"SELECT id FROM u LIMIT ?", []*planner.Literal{literal(int64(-1), catalog.BigInt)}, sqlstate.InvalidLimit},
 	}
 	for _, tt := range tests {
 		_, err := mustBind(t, tt.sql).Substitute(tt.values)

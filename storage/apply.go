@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -26,8 +27,11 @@ type applier struct {
 	bytes int
 	ops   int
 	dead  []deadSegment
-	// grown says that segments were committed, so compaction may have work.
+	// grown says that rows were committed, so compaction may have work.
 	grown bool
+	// owned says that the manifest is this applier's own copy: its elements may
+	// be replaced.
+	owned bool
 }
 
 // Apply applies the commands of the log entries up to index, in order, and
@@ -125,6 +129,10 @@ func (a *applier) apply(c Command) (Result, error) {
 		return repeated(c, res), err
 	case Resolve:
 		return a.resolve(c)
+	case StageDelete:
+		return a.stageDelete(c)
+	case Truncate:
+		return a.truncate(c)
 	}
 	return Result{}, fmt.Errorf("unknown command %T", c)
 }
@@ -172,7 +180,7 @@ func (a *applier) stage(c Stage) (Result, error) {
 	tx = a.st.transaction(c.Txn)
 	s := tx.segments[c.Seq]
 	if s == nil {
-		s = a.newStaged(tx, c.Seq, c.Parts)
+		s = a.newStaged(tx, c.Seq, c.Parts, c.OnConflict)
 	}
 	if s.has(c.Part) {
 		return Result{Outcome: Staged}, nil
@@ -200,12 +208,15 @@ func checkStage(c Stage, tx *transaction) *sqlstate.Error {
 	if tx != nil && tx.segments[c.Seq] != nil && tx.segments[c.Seq].parts != c.Parts {
 		return sqlstate.New(sqlstate.ProtocolViolation, "segment %d has %d parts and %d", c.Seq, tx.segments[c.Seq].parts, c.Parts)
 	}
+	if tx != nil && tx.segments[c.Seq] != nil && tx.segments[c.Seq].mode != c.OnConflict {
+		return sqlstate.New(sqlstate.ProtocolViolation, "segment %d has parts with different conflict modes", c.Seq)
+	}
 	return nil
 }
 
-func (a *applier) newStaged(tx *transaction, seq, parts uint32) *stagedSegment {
+func (a *applier) newStaged(tx *transaction, seq, parts uint32, mode ConflictMode) *stagedSegment {
 	s := &stagedSegment{
-		id: a.st.counters.nextSegment, seq: seq, parts: parts,
+		id: a.st.counters.nextSegment, seq: seq, parts: parts, mode: mode,
 		got: make([]byte, (parts+7)/8), index: a.index,
 	}
 	a.st.counters.nextSegment++
@@ -239,7 +250,7 @@ func (a *applier) prepare(c Prepare) (Result, error) {
 	if tx.prepared {
 		return Result{Outcome: Prepared}, nil
 	}
-	why, err := a.check(tx, c.Segments)
+	why, err := a.check(tx, c.Segments, c.Deletes)
 	if err != nil {
 		return Result{}, err
 	}
@@ -247,20 +258,37 @@ func (a *applier) prepare(c Prepare) (Result, error) {
 		return a.abort(c.Txn, why)
 	}
 	tx.prepared, tx.primary, tx.floor, tx.promised = true, c.Primary, c.Floor, c.Segments
+	err = tx.decidedRecords(func(number uint32, value []byte) error { return a.set(decidedKey(c.Txn, number), value) })
+	if err != nil {
+		return Result{}, err
+	}
 	return Result{Outcome: Prepared}, a.set(preparedKey(c.Txn), tx.encode())
 }
 
-// check reports why a transaction cannot commit: segments are missing or keys
-// are taken.
-func (a *applier) check(tx *transaction, promised uint32) (*sqlstate.Error, error) {
+// check decides what a transaction will do, or reports why it cannot commit:
+// something staged is missing, rows are gone, or keys are taken.
+func (a *applier) check(tx *transaction, promised, lists uint32) (*sqlstate.Error, error) {
 	segments, why := tx.inOrder(promised)
 	if why != nil {
 		return why, nil
 	}
-	if len(a.t.Table().PrimaryKey) == 0 {
-		return nil, nil
+	if lists != tx.lists() {
+		return sqlstate.New(sqlstate.ProtocolViolation,
+			"transaction %s was to have %d lists of rows to delete, %d are staged", tx.id, lists, tx.lists()), nil
 	}
-	return a.checkKeys(tx, segments)
+	tx.effect = nil
+	e := tx.decided()
+	e.rows = tx.doomed()
+	if why := a.checkDeletes(tx); why != nil {
+		return why, nil
+	}
+	if len(a.t.Table().PrimaryKey) > 0 {
+		return a.checkKeys(tx, segments)
+	}
+	for _, s := range segments {
+		e.inserted += uint64(s.meta.rows)
+	}
+	return nil, nil
 }
 
 // inOrder returns the segments by number after checking that they are whole.
@@ -290,62 +318,50 @@ func (a *applier) commit(c Commit) (Result, error) {
 		segments++
 	}
 	if tx.prepared {
-		if segments != tx.promised {
+		switch least := max(tx.floor, tx.snapshot()); {
+		case segments != tx.promised || len(c.InlineDelete) > 0:
 			return refuse(Prepared, "transaction %s prepared %d segments, not %d", c.Txn, tx.promised, segments), nil
+		case c.Timestamp <= least:
+			return refuse(Prepared, "transaction %s was to commit above %d, not at %d", c.Txn, least, c.Timestamp), nil
 		}
-		if c.Timestamp <= tx.floor {
-			return refuse(Prepared, "transaction %s was to commit above %d, not at %d", c.Txn, tx.floor, c.Timestamp), nil
-		}
-	} else {
-		if why, err := a.checkUnprepared(tx, c, segments); why != nil || err != nil {
-			if why != nil {
-				return a.abort(c.Txn, why)
-			}
-			return Result{}, err
-		}
+		return a.land(tx, c.Timestamp)
 	}
-	rows, err := a.land(tx, c.Timestamp)
+	why, err := a.checkUnprepared(tx, c, segments)
 	if err != nil {
 		return Result{}, err
 	}
-	return a.finish(c.Txn, Result{Outcome: Committed, Timestamp: c.Timestamp, Rows: rows})
+	if why != nil {
+		return a.abort(c.Txn, why)
+	}
+	return a.land(tx, c.Timestamp)
 }
 
-// checkUnprepared stages the inline segment and does what Prepare does.
+// checkUnprepared stages what the command carries and does what Prepare does.
 func (a *applier) checkUnprepared(tx *transaction, c Commit, segments uint32) (*sqlstate.Error, error) {
 	if len(c.Inline) > 0 {
 		if tx.segments[c.Segments] != nil || segments > maxSegments {
 			return sqlstate.New(sqlstate.ProtocolViolation, "transaction %s has staged more than %d segments", c.Txn, c.Segments), nil
 		}
-		why, err := a.addPart(a.newStaged(tx, c.Segments, 1), 0, c.Inline)
+		why, err := a.addPart(a.newStaged(tx, c.Segments, 1, c.OnConflict), 0, c.Inline)
 		if why != nil || err != nil {
 			return why, err
 		}
 	}
-	return a.check(tx, segments)
-}
-
-// land turns a transaction's segments into committed ones.
-func (a *applier) land(tx *transaction, ts uint64) (rows uint64, err error) {
-	segments, why := tx.inOrder(uint32(len(tx.segments)))
-	if why != nil {
-		return 0, fmt.Errorf("committing a checked transaction: %w", why)
-	}
-	for _, s := range segments {
-		ref := newSegmentRef(s.id, s.meta, a.st.counters.nextRow, []tsRun{{0, ts}})
-		if err := a.set(manifestKey(ref.firstRow), ref.encode()); err != nil {
-			return 0, err
+	lists := c.Deletes
+	if len(c.InlineDelete) > 0 {
+		if tx.deletes[c.Deletes] != nil {
+			return sqlstate.New(sqlstate.ProtocolViolation, "transaction %s has staged more than %d lists of rows to delete", c.Txn, c.Deletes), nil
 		}
-		n := uint64(s.meta.rows)
-		a.st.counters.nextRow += n
-		a.st.rows += n
-		rows += n
-		// Readers hold shorter slices of the same array; appending past their
-		// ends does not disturb them.
-		a.st.manifest = append(a.st.manifest, ref)
-		a.grown = true
+		tx.deletes[c.Deletes] = &stagedDelete{rows: c.InlineDelete, index: a.index}
+		lists++
 	}
-	return rows, nil
+	if c.Timestamp <= tx.snapshot() {
+		// Whoever has read between the two would see rows vanish.
+		return sqlstate.New(sqlstate.SerializationFailure,
+			"transaction %s was to commit above its snapshot %d, not at %d", c.Txn, tx.snapshot(), c.Timestamp).
+			WithHint("run the transaction again"), nil
+	}
+	return a.check(tx, segments, lists)
 }
 
 func (a *applier) resolve(c Resolve) (Result, error) {
@@ -387,14 +403,20 @@ func (a *applier) forget(tx *transaction, dropData bool) error {
 		if err := a.delete(preparedKey(tx.id)); err != nil {
 			return err
 		}
+		err := tx.decidedRecords(func(number uint32, _ []byte) error { return a.delete(decidedKey(tx.id, number)) })
+		if err != nil {
+			return err
+		}
 	}
 	// The order of writes is the log's, not the map's.
-	seqs := make([]uint32, 0, len(tx.segments))
-	for seq := range tx.segments {
-		seqs = append(seqs, seq)
+	for _, seq := range slices.Sorted(maps.Keys(tx.deletes)) {
+		if tx.deletes[seq].saved {
+			if err := a.delete(stagedDeleteKey(tx.id, seq)); err != nil {
+				return err
+			}
+		}
 	}
-	slices.Sort(seqs)
-	for _, seq := range seqs {
+	for _, seq := range slices.Sorted(maps.Keys(tx.segments)) {
 		s := tx.segments[seq]
 		if s.saved {
 			if err := a.delete(stagedKey(tx.id, seq)); err != nil {
@@ -402,9 +424,11 @@ func (a *applier) forget(tx *transaction, dropData bool) error {
 			}
 		}
 		if dropData {
-			a.dead = append(a.dead, deadSegment{
-				id: s.id, parts: int(s.parts), chunks: len(a.t.Table().Columns), bytes: int(s.bytes),
-			})
+			chunks := 0
+			if s.meta != nil {
+				chunks = len(s.meta.columns)
+			}
+			a.dead = append(a.dead, deadSegment{id: s.id, parts: int(s.parts), chunks: chunks, bytes: int(s.bytes)})
 		}
 	}
 	return nil

@@ -233,6 +233,11 @@ func TestCommandRoundTrip(t *testing.T) {
 		Commit{Txn: "c", Segments: 7, Timestamp: 1 << 60, Inline: []byte("inline")},
 		Abort{Txn: "d"},
 		Resolve{Txn: "e"},
+		Stage{Txn: "f", Parts: 1, Data: []byte("x"), OnConflict: OnConflictReplace},
+		StageDelete{Txn: "g", Seq: 3, Snapshot: 1 << 61, Rows: []uint64{5, 4, 1 << 63, 0}},
+		Truncate{Txn: "h", Timestamp: 9},
+		Prepare{Txn: "i", Deletes: 2},
+		Commit{Txn: "j", Timestamp: 1, OnConflict: OnConflictIgnore, Deletes: 8, InlineDelete: []uint64{1, 2}},
 	} {
 		b, err := EncodeCommand(c)
 		if err != nil {
@@ -253,14 +258,18 @@ func TestCommandRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	if _, err := EncodeCommand(Abort{}); err == nil {
-		t.Error("a command without transaction was encoded")
+	for _, bad := range []Command{
+		Abort{}, Stage{Txn: "a", OnConflict: 3}, StageDelete{Txn: "a", Rows: make([]uint64, MaxDeleteRows+1)},
+	} {
+		if _, err := EncodeCommand(bad); err == nil {
+			t.Errorf("%T was encoded", bad)
+		}
 	}
 }
 
 func TestResultRoundTrip(t *testing.T) {
 	for _, r := range []Result{
-		{Outcome: Committed, Timestamp: 1 << 50, Rows: 9},
+		{Outcome: Committed, Timestamp: 1 << 50, Rows: 9, Inserted: 4, Replaced: 5, Ignored: 6, Deleted: 7},
 		{Outcome: Aborted, Err: sqlstate.New(sqlstate.UniqueViolation, "m").WithDetail("d").WithHint("h")},
 	} {
 		got, err := DecodeResult(EncodeResult(r))
@@ -271,7 +280,7 @@ func TestResultRoundTrip(t *testing.T) {
 }
 
 func FuzzDecodeCommand(f *testing.F) {
-	for _, c := range []Command{Stage{Txn: "a", Parts: 1, Data: []byte("x")}, Prepare{Txn: "b"}, Commit{Txn: "c"}, Abort{Txn: "d"}} {
+	for _, c := range []Command{Stage{Txn: "a", Parts: 1, Data: []byte("x")}, Prepare{Txn: "b"}, Commit{Txn: "c"}, Abort{Txn: "d"}, StageDelete{Txn: "e", Rows: []uint64{3, 1}}, Truncate{Txn: "f"}} {
 		b, err := EncodeCommand(c)
 		if err != nil {
 			f.Fatal(err)

@@ -80,6 +80,19 @@ func (c *chunkCache) get(k chunkKey, load func() (any, int64, error)) (any, erro
 	return e.value, e.err
 }
 
+// peek returns the value of a key if it is there.
+func (c *chunkCache) peek(k chunkKey) (any, bool) {
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[k]
+	if e == nil || e.elem == nil {
+		return nil, false
+	}
+	s.lru.MoveToFront(e.elem)
+	return e.value, true
+}
+
 // fill loads an entry that is registered in its shard and releases the waiters
 // even when load panics.
 func (c *chunkCache) fill(s *cacheShard, e *cacheEntry, load func() (any, int64, error)) {

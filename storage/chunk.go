@@ -30,6 +30,8 @@ const (
 	encBytes  encoding = 6 // packed lengths, bytes
 	encList   encoding = 7 // packed lengths, child chunk
 	encStruct encoding = 8 // child chunks
+	// encTextBlocks is encBytes by textBlock rows each.
+	encTextBlocks encoding = 9
 )
 
 const (
@@ -216,6 +218,8 @@ func decodeChunk(dt arrow.DataType, rows int, src []byte) (*columnar.Vector, err
 		err = decodeDict(v, src)
 	case encBytes:
 		err = decodeBytes(v, src)
+	case encTextBlocks:
+		err = decodeTextBlocks(v, src)
 	case encList:
 		err = decodeList(v, src)
 	case encStruct:

@@ -23,6 +23,9 @@ func encodeStrings(dst []byte, v *columnar.Vector) (encoding, byte, []byte) {
 		dst = appendPacked(dst, codes)
 		return encDict, 0, appendStringBlock(dst, columnar.Gather(v, firsts, nil))
 	}
+	if v.Len > textBlock {
+		return encTextBlocks, 0, appendTextBlocks(dst, v)
+	}
 	return encBytes, 0, appendStringBlock(dst, v)
 }
 

@@ -1,17 +1,19 @@
 package storage
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
+	"time"
 
+	"skein/catalog"
 	"skein/columnar"
 )
 
-// Compaction merges adjacent small segments, in RowId order, so that inserts of
-// a few rows do not leave scans with a segment each. It is local to a replica:
-// row ids, row times and keys stay what they are.
+// Compaction merges adjacent small segments, in RowID order, so that inserts of
+// a few rows do not leave scans with a segment each, and leaves out rows that
+// were deleted so long ago that no reader asks for them. It is local to a
+// replica: the ids, times and keys of the rows that remain stay what they are.
 //
 // Segments are merged when there are enough of a size class and together at
 // least twice the largest, so a row is rewritten a logarithmic number of times.
@@ -21,6 +23,8 @@ const (
 	maxMergedInputs = 4096
 	// longRuns of row times are shortened by themselves when they are old.
 	longRuns = 64
+	// deadShare: one row in so many deleted has a segment rewritten.
+	deadShare = 5
 )
 
 // compact merges until nothing is left to merge or stop is closed.
@@ -29,17 +33,12 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 		return fmt.Errorf("forgetting row times of tablet %d: %w", t.id, err)
 	}
 	for !isStopped(stop) {
-		v := t.view.Load()
-		run := pickRun(v.manifest, t.store.opts.CompactAfter)
-		if run == nil {
-			return nil
-		}
-		merged, err := t.merge(v, run)
-		if err == nil {
-			err = t.replace(v, run, merged)
-		}
+		done, err := t.compactOnce()
 		if err != nil {
 			return fmt.Errorf("compacting tablet %d: %w", t.id, err)
+		}
+		if done {
+			return nil
 		}
 		if err := t.collect(); err != nil {
 			return err
@@ -48,21 +47,72 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 	return nil
 }
 
-// pickRun chooses adjacent segments to merge, the smallest size class first,
-// or returns nil.
-func pickRun(manifest []*segmentRef, least int) []*segmentRef {
+// compactOnce does the most worthwhile piece of work and reports whether there
+// was none.
+func (t *Tablet) compactOnce() (done bool, err error) {
+	v, table := t.view.Load(), t.Table()
+	p := picker{manifest: v.manifest, table: table, least: t.store.opts.CompactAfter, old: t.deletesStart()}
+	run := p.pick()
+	if run == nil {
+		return true, nil
+	}
+	m := newMerge(run, p.old)
+	if m.rows > 0 {
+		if m.segment, err = t.encodeMerged(v, table, m); err != nil {
+			return false, err
+		}
+	}
+	return false, t.replace(v, m)
+}
+
+// picker chooses what to compact.
+type picker struct {
+	manifest []*segmentRef
+	table    *catalog.Table
+	least    int    // segments to merge
+	old      uint64 // rows deleted at or before can be left out
+}
+
+// droppable is how many rows of a segment can be left out.
+func (p *picker) droppable(s *segmentRef) int {
+	if s.dropped != 0 {
+		if s.dropped <= p.old {
+			return s.meta.rows
+		}
+		return 0
+	}
+	return s.deletes.countAt(p.old, 0, s.meta.rows)
+}
+
+// pick returns adjacent segments to merge, or one to rewrite, or nil.
+func (p *picker) pick() []*segmentRef {
+	rows := make([]int, len(p.manifest)) // that remain
+	for i, s := range p.manifest {
+		gone := p.droppable(s)
+		rows[i] = s.meta.rows - gone
+	}
+	for i, s := range p.manifest {
+		if !p.heavy(s, rows[i]) {
+			continue
+		}
+		end, total := i+1, rows[i]
+		for end < len(p.manifest) && end-i < maxMergedInputs && p.heavy(p.manifest[end], rows[end]) &&
+			total+rows[end] <= SegmentRows && p.mergeable(s, p.manifest[end]) {
+			total, end = total+rows[end], end+1
+		}
+		return p.manifest[i:end:end]
+	}
 	for class := sizeClassRatio; class <= SegmentRows/2; class *= sizeClassRatio {
-		for i := 0; i < len(manifest); {
-			total, largest, end := 0, 0, i
-			for end < len(manifest) && end-i < maxMergedInputs {
-				rows := manifest[end].meta.rows
-				if rows > class || total+rows > SegmentRows {
+		for i := 0; i < len(p.manifest); {
+			total, largest, end, full := 0, 0, i, false
+			for end < len(p.manifest) && end-i < maxMergedInputs && rows[end] <= class && p.mergeable(p.manifest[i], p.manifest[end]) {
+				if full = total+rows[end] > SegmentRows; full {
 					break
 				}
-				total, largest, end = total+rows, max(largest, rows), end+1
+				total, largest, end = total+rows[end], max(largest, rows[end]), end+1
 			}
-			if end-i >= least && total >= 2*largest {
-				return manifest[i:end:end]
+			if total >= 2*largest && (end-i >= p.least || (full && end-i > 1 && total >= SegmentRows/2)) {
+				return p.manifest[i:end:end]
 			}
 			i = max(end, i+1)
 		}
@@ -70,63 +120,278 @@ func pickRun(manifest []*segmentRef, least int) []*segmentRef {
 	return nil
 }
 
-// merge encodes the rows of a run of segments as one. It reads past the cache,
-// as nobody will ask for these chunks again.
-func (t *Tablet) merge(v *view, run []*segmentRef) (*Segment, error) {
-	r := &chunkReader{t.store, t.Table(), t.id, v.space, v.instance, t.store.view}
-	batches := make([]*columnar.Batch, len(run))
-	for i, seg := range run {
-		b := &columnar.Batch{Len: seg.meta.rows, Cols: make([]*columnar.Vector, len(t.Table().Columns))}
-		for c := range b.Cols {
+// heavy reports whether enough of a segment's rows can be left out to rewrite
+// it for that alone.
+func (p *picker) heavy(s *segmentRef, remain int) bool {
+	return (s.meta.rows-remain)*deadShare > s.meta.rows
+}
+
+// mergeable reports whether two segments can become one: rows that lack a
+// column must not meet rows that have it, for its default is not known here.
+func (p *picker) mergeable(a, b *segmentRef) bool {
+	if a.dropped != 0 || b.dropped != 0 {
+		return false // a dropped segment goes by itself
+	}
+	for c := range p.table.Columns {
+		id := p.table.ColumnID(c)
+		if (a.meta.find(id) < 0) != (b.meta.find(id) < 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// merge is the work of making one segment of a run.
+type merge struct {
+	run     []*segmentRef
+	keep    [][]int32 // the rows that remain, by segment; nil for all
+	rows    int
+	horizon uint64   // readers below it miss rows that were left out
+	segment *Segment // nil when no rows remain
+}
+
+func newMerge(run []*segmentRef, old uint64) *merge {
+	m := &merge{run: run, keep: make([][]int32, len(run))}
+	for i, s := range run {
+		if s.dropped != 0 && s.dropped <= old {
+			m.keep[i] = []int32{}
+			m.horizon = max(m.horizon, s.dropped)
+			continue
+		}
+		if s.deletes.countAt(old, 0, s.meta.rows) == 0 && !s.stillborn() {
+			m.rows += s.meta.rows
+			continue
+		}
+		m.keep[i] = m.remaining(s, old)
+		m.rows += len(m.keep[i])
+	}
+	return m
+}
+
+// stillborn reports whether rows may have been deleted as they were inserted,
+// so that nobody ever saw them.
+func (s *segmentRef) stillborn() bool { return s.deletes != nil && s.deletes.minTS <= s.maxTS }
+
+// remaining lists the rows of a segment that are not left out.
+func (m *merge) remaining(s *segmentRef, old uint64) []int32 {
+	keep := make([]int32, 0, s.meta.rows)
+	next, run := int32(0), 0
+	s.deletes.each(func(d deleteMark) {
+		for run+1 < len(s.runs) && s.runs[run+1].row <= d.row {
+			run++
+		}
+		switch {
+		case d.ts == s.runs[run].ts: // never seen
+		case d.ts <= old:
+			m.horizon = max(m.horizon, d.ts)
+		default:
+			return
+		}
+		for ; next < int32(d.row); next++ {
+			keep = append(keep, next)
+		}
+		next++
+	})
+	for ; next < int32(s.meta.rows); next++ {
+		keep = append(keep, next)
+	}
+	return keep
+}
+
+// encodeMerged encodes the rows that remain as one segment. It reads past the
+// cache, as nobody will ask for these chunks again.
+func (t *Tablet) encodeMerged(v *view, table *catalog.Table, m *merge) (*Segment, error) {
+	r := &chunkReader{store: t.store, table: table, tablet: t.id, space: v.space, instance: v.instance, read: t.store.view}
+	present, ordinals := presentColumns(table, m.run[0].meta)
+	var batches []*columnar.Batch
+	for i, seg := range m.run {
+		if m.keep[i] != nil && len(m.keep[i]) == 0 {
+			continue
+		}
+		b := &columnar.Batch{Len: seg.meta.rows, Cols: make([]*columnar.Vector, len(ordinals)), Sel: m.keep[i]}
+		for c, ord := range ordinals {
 			var err error
-			if b.Cols[c], err = r.decodeColumn(seg.id, seg.meta, c); err != nil {
+			if b.Cols[c], err = r.decodeColumn(seg.id, seg.meta, ord); err != nil {
 				return nil, err
 			}
 		}
-		batches[i] = b
+		batches = append(batches, b)
 	}
-	return EncodeSegment(t.Table(), batches)
+	return EncodeSegment(present, batches)
 }
 
-// replace switches the manifest from a run of segments to the merged one,
-// unless the tablet was replaced by a snapshot meanwhile.
-func (t *Tablet) replace(v *view, run []*segmentRef, merged *Segment) error {
+// presentColumns returns the table less the columns that a segment does not
+// have, and the ordinals of those it has.
+func presentColumns(table *catalog.Table, meta *segmentMeta) (*catalog.Table, []int) {
+	present := *table
+	present.Columns, present.PrimaryKey = nil, make([]int, len(table.PrimaryKey))
+	var ordinals []int
+	for i, c := range table.Columns {
+		c.ID = table.ColumnID(i)
+		if meta.find(c.ID) < 0 {
+			continue
+		}
+		for k, ord := range table.PrimaryKey {
+			if ord == i {
+				present.PrimaryKey[k] = len(ordinals)
+			}
+		}
+		present.Columns = append(present.Columns, c)
+		ordinals = append(ordinals, i)
+	}
+	return &present, ordinals
+}
+
+// replace switches the manifest from a run of segments to the merged one. Marks
+// that were made meanwhile move along.
+func (t *Tablet) replace(v *view, m *merge) error {
 	t.applyMu.Lock()
 	defer t.applyMu.Unlock()
 	if err := t.failure(); err != nil {
 		return err
 	}
 	st := t.state
-	at := sort.Search(len(st.manifest), func(i int) bool { return st.manifest[i].firstRow >= run[0].firstRow })
-	if st.instance != v.instance || at+len(run) > len(st.manifest) || !slices.Equal(st.manifest[at:at+len(run)], run) {
-		return errors.New("the manifest changed")
+	run := m.current(v, st)
+	if run == nil {
+		return nil // replaced or truncated meanwhile: look again
 	}
-	runs, horizon := shorten(mergeRuns(run), t.historyStart())
-	st.local++
-	ref := newSegmentRef(localSegment|st.local, merged.meta, run[0].firstRow, runs)
-	dead := make([]deadSegment, len(run))
+	at := sort.Search(len(st.manifest), func(i int) bool { return st.manifest[i].firstRow >= run[0].firstRow })
 	a := &applier{t: t, st: st, txn: t.store.db.NewTransaction(true)}
 	defer func() { a.txn.Discard() }()
-	for p, part := range merged.parts {
-		if err := a.set(partKey(ref.id, p), part); err != nil {
-			return t.fail(err)
-		}
-	}
+	dead := make([]deadSegment, len(run))
 	for i, s := range run {
 		if err := a.delete(manifestKey(s.firstRow)); err != nil {
 			return t.fail(err)
 		}
-		dead[i] = deadSegment{id: s.id, parts: s.meta.parts, chunks: len(t.Table().Columns), bytes: s.meta.head + s.meta.bytes}
+		dead[i] = deadSegment{
+			id: s.id, parts: s.meta.parts, chunks: len(s.meta.columns), bytes: s.meta.head + s.meta.bytes, deletes: s.deletes,
+		}
 	}
-	if err := a.set(manifestKey(ref.firstRow), ref.encode()); err != nil {
-		return t.fail(err)
+	var merged []*segmentRef
+	horizon := m.horizon
+	if m.segment != nil {
+		ref, forgotten, err := a.writeMerged(m, run)
+		if err != nil {
+			return t.fail(err)
+		}
+		merged = []*segmentRef{ref}
+		horizon = max(horizon, forgotten)
 	}
-	manifest := slices.Concat(st.manifest[:at], []*segmentRef{ref}, st.manifest[at+len(run):])
+	manifest := slices.Concat(st.manifest[:at], merged, st.manifest[at+len(run):])
 	if err := a.switchManifest(manifest, horizon); err != nil {
 		return t.fail(err)
 	}
 	t.bury(deadData{space: st.space, instance: st.instance, segments: dead})
 	return nil
+}
+
+// current returns the run as it is now, with marks made since, or nil if it can
+// no longer be replaced.
+func (m *merge) current(v *view, st *tabletState) []*segmentRef {
+	at := sort.Search(len(st.manifest), func(i int) bool { return st.manifest[i].firstRow >= m.run[0].firstRow })
+	if st.instance != v.instance || at+len(m.run) > len(st.manifest) {
+		return nil
+	}
+	run := st.manifest[at : at+len(m.run)]
+	for i, s := range run {
+		if s.id != m.run[i].id || s.dropped != m.run[i].dropped {
+			return nil
+		}
+	}
+	return slices.Clone(run)
+}
+
+// writeMerged writes the merged segment and its manifest record. It returns the
+// latest row time that was forgotten on the way.
+func (a *applier) writeMerged(m *merge, run []*segmentRef) (*segmentRef, uint64, error) {
+	times, ids, marks := m.rowDetails(run)
+	runs, forgotten := shorten(times, a.t.historyStart())
+	a.st.local++
+	ref := newSegmentRef(localSegment|a.st.local, m.segment.meta, ids[0].id, runs)
+	if len(ids) > 1 {
+		ref.ids = ids
+	}
+	ref.deletes = marksOf(m.rows, marks)
+	for p, part := range m.segment.parts {
+		if err := a.set(partKey(ref.id, p), part); err != nil {
+			return nil, 0, err
+		}
+	}
+	if ref.deletes != nil {
+		if err := a.set(deletesKey(ref.id), ref.deletes.encode()); err != nil {
+			return nil, 0, err
+		}
+	}
+	return ref, forgotten, a.set(manifestKey(ref.firstRow), ref.encode())
+}
+
+// rowDetails lists the times, ids and marks of the rows that remain, numbered
+// as in the merged segment.
+func (m *merge) rowDetails(run []*segmentRef) (times []tsRun, ids []idRun, marks []deleteMark) {
+	base := uint32(0)
+	for i, s := range run {
+		keep := m.keep[i]
+		times, ids = appendDetails(times, ids, s, keep, base)
+		next := 0
+		s.deletes.each(func(d deleteMark) {
+			if keep == nil {
+				marks = append(marks, deleteMark{base + d.row, d.ts})
+				return
+			}
+			for next < len(keep) && keep[next] < int32(d.row) {
+				next++
+			}
+			if next < len(keep) && keep[next] == int32(d.row) {
+				marks = append(marks, deleteMark{base + uint32(next), d.ts})
+			}
+		})
+		if keep == nil {
+			base += uint32(s.meta.rows)
+		} else {
+			base += uint32(len(keep))
+		}
+	}
+	return times, ids, marks
+}
+
+// appendDetails appends the runs of times and ids of a segment's rows, or of
+// those in keep if it is not nil, which become rows from base on.
+func appendDetails(times []tsRun, ids []idRun, s *segmentRef, keep []int32, base uint32) ([]tsRun, []idRun) {
+	addID := func(row uint32, id uint64) {
+		if n := len(ids); n == 0 || ids[n-1].id+uint64(row-ids[n-1].row) != id {
+			ids = append(ids, idRun{row, id})
+		}
+	}
+	if keep == nil {
+		for _, r := range s.runs {
+			times = append(times, tsRun{base + r.row, r.ts})
+		}
+		if s.ids == nil {
+			addID(base, s.firstRow)
+		}
+		for _, r := range s.ids {
+			addID(base+r.row, r.id)
+		}
+		return times, ids
+	}
+	run, idRun := 0, 0
+	for i, row := range keep {
+		for run+1 < len(s.runs) && int32(s.runs[run+1].row) <= row {
+			run++
+		}
+		if n := len(times); n == 0 || times[n-1].ts != s.runs[run].ts {
+			times = append(times, tsRun{base + uint32(i), s.runs[run].ts})
+		}
+		id := s.firstRow + uint64(row)
+		if s.ids != nil {
+			for idRun+1 < len(s.ids) && int32(s.ids[idRun+1].row) <= row {
+				idRun++
+			}
+			id = s.ids[idRun].id + uint64(row) - uint64(s.ids[idRun].row)
+		}
+		addID(base+uint32(i), id)
+	}
+	return times, ids
 }
 
 // switchManifest commits a local change and publishes it.
@@ -146,23 +411,15 @@ func (a *applier) switchManifest(manifest []*segmentRef, horizon uint64) error {
 }
 
 // historyStart is the timestamp before which row times may be forgotten.
-func (t *Tablet) historyStart() uint64 {
-	const logicalBits = 12 // of a timestamp; the rest are microseconds
-	micros := t.store.opts.Now().Add(-t.store.opts.History).UnixMicro()
-	return uint64(max(micros, 0)) << logicalBits
-}
+func (t *Tablet) historyStart() uint64 { return t.store.opts.before(t.store.opts.History) }
 
-// mergeRuns joins the row times of adjacent segments.
-func mergeRuns(run []*segmentRef) []tsRun {
-	var out []tsRun
-	base := uint32(0)
-	for _, s := range run {
-		for _, r := range s.runs {
-			out = append(out, tsRun{base + r.row, r.ts})
-		}
-		base += uint32(s.meta.rows)
-	}
-	return out
+// deletesStart is the timestamp up to which deleted rows may be left out.
+func (t *Tablet) deletesStart() uint64 { return t.store.opts.before(t.store.opts.DeletedHistory) }
+
+// before is the timestamp that lies so far in the past.
+func (o Options) before(d time.Duration) uint64 {
+	const logicalBits = 12 // of a timestamp; the rest are microseconds
+	return uint64(max(o.Now().Add(-d).UnixMicro(), 0)) << logicalBits
 }
 
 // shorten joins neighbours with equal times, and those at or below old into one
@@ -212,7 +469,9 @@ func (t *Tablet) trimRuns() error {
 			continue
 		}
 		changed, latest = true, max(latest, horizon)
-		manifest[i] = newSegmentRef(s.id, s.meta, s.firstRow, runs)
+		ref := newSegmentRef(s.id, s.meta, s.firstRow, runs)
+		ref.ids, ref.dropped, ref.deletes = s.ids, s.dropped, s.deletes
+		manifest[i] = ref
 		if err := a.set(manifestKey(s.firstRow), manifest[i].encode()); err != nil {
 			return t.fail(err)
 		}

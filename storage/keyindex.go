@@ -203,12 +203,13 @@ func (s *sortedKeys) search(key []byte) int {
 	})
 }
 
-// find returns the row of a key.
-func (s *sortedKeys) find(key []byte) (row int, ok bool) {
-	i := s.search(key)
-	if i == s.keys.Len() {
-		return 0, false
-	}
-	k, row := s.at(i)
-	return row, bytes.Equal(k, key)
+// span returns the positions [first, last) of the keys from lo to hi.
+func (s *sortedKeys) span(lo, hi []byte) (first, last int) {
+	n := s.keys.Len()
+	first = s.search(lo)
+	last = sort.Search(n, func(i int) bool {
+		k, _ := s.at(i)
+		return bytes.Compare(k, hi) > 0
+	})
+	return first, last
 }

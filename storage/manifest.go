@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sort"
 
 	"skein/catalog"
 )
@@ -14,20 +15,28 @@ import (
 //	'f' number             a finished transaction and its result, by log order
 //	'h'                    the horizon: the oldest readable timestamp (local)
 //	'm' first row          a committed segment
+//	'd' segment [page]     rows deleted from a segment: all, or of one page
 //	'p' segment part       the bytes of a segment, as replicated
+//	'w' txn 0 number       what a prepared transaction's keys decided
 //	'x' txn                a prepared transaction
 //	'y' txn 0 seq          a staged segment
+//	'z' txn 0 seq          a staged list of rows to delete
 //
 // Numbers are big endian, so keys sort by them.
 const (
-	keyFinished = 'f'
-	keyHorizon  = 'h'
-	keyManifest = 'm'
-	keyPart     = 'p'
-	keyPrepared = 'x'
-	keyStaged   = 'y'
+	keyDeletes      = 'd'
+	keyFinished     = 'f'
+	keyHorizon      = 'h'
+	keyManifest     = 'm'
+	keyPart         = 'p'
+	keyDecided      = 'w'
+	keyPrepared     = 'x'
+	keyStaged       = 'y'
+	keyStagedDelete = 'z'
 
-	manifestVersion = 1
+	// firstManifestVersion knew no deletes.
+	firstManifestVersion = 1
+	manifestVersion      = 2
 	// localSegment marks the ids of segments that compaction made; all others
 	// are numbered by the log.
 	localSegment = 1 << 63
@@ -39,14 +48,24 @@ type tsRun struct {
 	ts  uint64
 }
 
+// idRun says that rows from row on, up to the next run, have the RowIDs from id
+// on.
+type idRun struct {
+	row uint32
+	id  uint64
+}
+
 // segmentRef is a committed segment. It is immutable.
 type segmentRef struct {
 	id       uint64
 	meta     *segmentMeta
-	firstRow uint64  // RowId of its first row; the others follow
+	firstRow uint64  // RowID of its first row
+	ids      []idRun // nil when the other rows follow without holes
 	runs     []tsRun // the first starts at row 0
 	minTS    uint64
 	maxTS    uint64
+	dropped  uint64       // no reader at this timestamp or later sees it; 0 for never
+	deletes  *deleteMarks // nil for none
 }
 
 func newSegmentRef(id uint64, meta *segmentMeta, firstRow uint64, runs []tsRun) *segmentRef {
@@ -55,6 +74,46 @@ func newSegmentRef(id uint64, meta *segmentMeta, firstRow uint64, runs []tsRun) 
 		s.minTS, s.maxTS = min(s.minTS, r.ts), max(s.maxTS, r.ts)
 	}
 	return s
+}
+
+// rowID is the id of a row.
+func (s *segmentRef) rowID(row int) uint64 {
+	if s.ids == nil {
+		return s.firstRow + uint64(row)
+	}
+	i := sort.Search(len(s.ids), func(i int) bool { return int(s.ids[i].row) > row }) - 1
+	return s.ids[i].id + uint64(row) - uint64(s.ids[i].row)
+}
+
+// lastRow is the id of the last row.
+func (s *segmentRef) lastRow() uint64 { return s.rowID(s.meta.rows - 1) }
+
+// row finds the row with an id.
+func (s *segmentRef) row(id uint64) (row int, ok bool) {
+	if id < s.firstRow {
+		return 0, false
+	}
+	if s.ids == nil {
+		return int(id - s.firstRow), id-s.firstRow < uint64(s.meta.rows)
+	}
+	i := sort.Search(len(s.ids), func(i int) bool { return s.ids[i].id > id }) - 1
+	end := s.meta.rows
+	if i+1 < len(s.ids) {
+		end = int(s.ids[i+1].row)
+	}
+	at := uint64(s.ids[i].row) + id - s.ids[i].id
+	return int(at), at < uint64(end)
+}
+
+// live is how many rows nobody deleted, at whatever time.
+func (s *segmentRef) live() int {
+	switch {
+	case s.dropped != 0:
+		return 0
+	case s.deletes != nil:
+		return s.meta.rows - s.deletes.count
+	}
+	return s.meta.rows
 }
 
 func be64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
@@ -70,6 +129,30 @@ func stagedKey(txn string, seq uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(k, 0), seq)
 }
 
+func stagedDeleteKey(txn string, seq uint32) []byte {
+	k := append([]byte{keyStagedDelete}, txn...)
+	return binary.BigEndian.AppendUint32(append(k, 0), seq)
+}
+
+func decidedKey(txn string, number uint32) []byte {
+	k := append([]byte{keyDecided}, txn...)
+	return binary.BigEndian.AppendUint32(append(k, 0), number)
+}
+
+// txnAndNumber splits the keys of the two above and of stagedKey.
+func txnAndNumber(key []byte) (txn string, number uint32, err error) {
+	if len(key) < 6 {
+		return "", 0, fmt.Errorf("key of %d bytes with a transaction and a number", len(key))
+	}
+	return string(key[1 : len(key)-5]), binary.BigEndian.Uint32(key[len(key)-4:]), nil
+}
+
+func deletesKey(segment uint64) []byte { return append([]byte{keyDeletes}, be64(segment)...) }
+
+func deletePageKey(segment uint64, page int) []byte {
+	return binary.BigEndian.AppendUint16(deletesKey(segment), uint16(page))
+}
+
 func preparedKey(txn string) []byte { return append([]byte{keyPrepared}, txn...) }
 
 func finishedKey(n uint64) []byte { return append([]byte{keyFinished}, be64(n)...) }
@@ -77,31 +160,76 @@ func finishedKey(n uint64) []byte { return append([]byte{keyFinished}, be64(n)..
 // encode returns the manifest record of a segment.
 func (s *segmentRef) encode() []byte {
 	b := append([]byte{manifestVersion}, be64(s.id)...)
+	b = binary.AppendUvarint(b, s.dropped)
 	b = binary.AppendUvarint(b, uint64(len(s.runs)))
+	var last tsRun
 	for _, r := range s.runs {
-		b = binary.AppendUvarint(b, uint64(r.row))
-		b = binary.AppendUvarint(b, r.ts)
+		b = binary.AppendUvarint(b, uint64(r.row-last.row))
+		b = binary.AppendVarint(b, int64(r.ts-last.ts))
+		last = r
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.ids)))
+	var before idRun
+	for _, r := range s.ids {
+		b = binary.AppendUvarint(b, uint64(r.row-before.row))
+		b = binary.AppendUvarint(b, r.id-before.id)
+		before = r
 	}
 	return b
 }
 
-func decodeManifest(value []byte) (id uint64, runs []tsRun, err error) {
+// decodeManifest reads a record; the result has no metadata yet.
+func decodeManifest(firstRow uint64, value []byte) (*segmentRef, error) {
 	r := &reader{b: value}
-	if v := r.byte(); v != manifestVersion {
-		return 0, nil, fmt.Errorf("manifest version %d, this release reads %d", v, manifestVersion)
+	version := r.byte()
+	if version < firstManifestVersion || version > manifestVersion {
+		return nil, fmt.Errorf("manifest version %d, this release reads up to %d", version, manifestVersion)
 	}
-	id = readBE64(r)
-	runs = make([]tsRun, r.count(uint64(len(r.b))))
+	id := readBE64(r)
+	var dropped uint64
+	if version > firstManifestVersion {
+		dropped = r.uvarint()
+	}
+	runs := make([]tsRun, r.count(uint64(len(r.b))))
+	var last tsRun
 	for i := range runs {
-		runs[i] = tsRun{row: uint32(r.count(SegmentRows)), ts: r.uvarint()}
+		if version > firstManifestVersion {
+			runs[i] = tsRun{row: last.row + uint32(r.count(SegmentRows)), ts: last.ts + uint64(r.varint())}
+		} else {
+			runs[i] = tsRun{row: uint32(r.count(SegmentRows)), ts: r.uvarint()}
+		}
+		last = runs[i]
+	}
+	var ids []idRun
+	if version > firstManifestVersion {
+		ids = readIDRuns(r)
 	}
 	if err := r.done(); err != nil {
-		return 0, nil, fmt.Errorf("manifest: %w", err)
+		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	if len(runs) == 0 || runs[0].row != 0 {
-		return 0, nil, fmt.Errorf("manifest: row times do not start at the first row")
+		return nil, fmt.Errorf("manifest: row times do not start at the first row")
 	}
-	return id, runs, nil
+	if ids != nil && (ids[0].row != 0 || ids[0].id != firstRow) {
+		return nil, fmt.Errorf("manifest: row ids do not start at the first row")
+	}
+	s := newSegmentRef(id, nil, firstRow, runs)
+	s.dropped, s.ids = dropped, ids
+	return s, nil
+}
+
+func readIDRuns(r *reader) []idRun {
+	n := r.count(uint64(len(r.b)))
+	if n == 0 {
+		return nil
+	}
+	ids := make([]idRun, n)
+	var last idRun
+	for i := range ids {
+		ids[i] = idRun{row: last.row + uint32(r.count(SegmentRows)), id: last.id + r.uvarint()}
+		last = ids[i]
+	}
+	return ids
 }
 
 func readBE64(r *reader) uint64 {
@@ -118,11 +246,12 @@ type counters struct {
 	nextRow     uint64
 	finished    uint64 // number of the next finished transaction
 	table       catalog.TableID
+	lastTS      uint64 // greatest of a commit
 }
 
 func (c counters) encode() []byte {
 	b := []byte{manifestVersion}
-	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table)} {
+	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return b
@@ -130,105 +259,29 @@ func (c counters) encode() []byte {
 
 func decodeCounters(value []byte) (counters, error) {
 	r := &reader{b: value}
-	if v := r.byte(); v != manifestVersion {
-		return counters{}, fmt.Errorf("tablet version %d, this release reads %d", v, manifestVersion)
+	version := r.byte()
+	if version < firstManifestVersion || version > manifestVersion {
+		return counters{}, fmt.Errorf("tablet version %d, this release reads up to %d", version, manifestVersion)
 	}
 	c := counters{applied: readBE64(r), nextSegment: readBE64(r), nextRow: readBE64(r), finished: readBE64(r)}
 	c.table = catalog.TableID(readBE64(r))
+	if version > firstManifestVersion {
+		c.lastTS = readBE64(r)
+	}
 	return c, r.done()
 }
 
-// stagedSegment is a segment of an unfinished transaction.
-type stagedSegment struct {
-	id    uint64
-	seq   uint32
-	parts uint32
-	got   []byte       // bitmap of the parts that are here
-	bytes uint64       // of those
-	index uint64       // about the log index of the first: that of the group of entries it came in
-	meta  *segmentMeta // nil until part 0 is here
-	saved bool         // has a 'y' record
-}
-
-func (s *stagedSegment) has(part uint32) bool { return s.got[part>>3]&(1<<(part&7)) != 0 }
-
-func (s *stagedSegment) complete() bool {
-	for p := range s.parts {
-		if !s.has(p) {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *stagedSegment) encode() []byte {
-	b := append([]byte{manifestVersion}, be64(s.id)...)
-	b = binary.BigEndian.AppendUint32(b, s.parts)
-	b = append(append(b, be64(s.bytes)...), be64(s.index)...)
-	return append(b, s.got...)
-}
-
-func decodeStaged(seq uint32, value []byte) (*stagedSegment, error) {
-	r := &reader{b: value}
-	if v := r.byte(); v != manifestVersion {
-		return nil, fmt.Errorf("staged segment version %d, this release reads %d", v, manifestVersion)
-	}
-	s := &stagedSegment{seq: seq, id: readBE64(r), saved: true}
-	if b := r.take(4); b != nil {
-		s.parts = binary.BigEndian.Uint32(b)
-	}
-	s.bytes, s.index = readBE64(r), readBE64(r)
-	s.got = append(s.got, r.take(uint64(s.parts+7)/8)...)
-	return s, r.done()
-}
-
-// transaction is an unfinished transaction.
-type transaction struct {
-	id       string
-	prepared bool
-	primary  catalog.TabletID
-	floor    uint64
-	promised uint32 // segments, when prepared
-	segments map[uint32]*stagedSegment
-}
-
-func (t *transaction) outcome() Outcome {
-	if t.prepared {
-		return Prepared
-	}
-	return Staged
-}
-
-// encode returns the 'x' record of a prepared transaction.
-func (t *transaction) encode() []byte {
-	b := append([]byte{manifestVersion}, be64(uint64(t.primary))...)
-	b = append(b, be64(t.floor)...)
-	return binary.BigEndian.AppendUint32(b, t.promised)
-}
-
-func (t *transaction) decode(value []byte) error {
-	r := &reader{b: value}
-	if v := r.byte(); v != manifestVersion {
-		return fmt.Errorf("transaction version %d, this release reads %d", v, manifestVersion)
-	}
-	t.prepared = true
-	t.primary, t.floor = catalog.TabletID(readBE64(r)), readBE64(r)
-	if b := r.take(4); b != nil {
-		t.promised = binary.BigEndian.Uint32(b)
-	}
-	return r.done()
-}
-
 func encodeFinished(txn string, res Result) []byte {
-	return res.append(appendString([]byte{manifestVersion}, txn))
+	return res.append(appendString([]byte{resultVersion}, txn))
 }
 
 func decodeFinished(value []byte) (string, Result, error) {
 	r := &reader{b: value}
-	if v := r.byte(); v != manifestVersion {
-		return "", Result{}, fmt.Errorf("outcome version %d, this release reads %d", v, manifestVersion)
+	version := r.byte()
+	if version < firstResultVersion || version > resultVersion {
+		return "", Result{}, fmt.Errorf("outcome version %d, this release reads up to %d", version, resultVersion)
 	}
 	txn := r.string()
-	res := readResult(r)
+	res := readResult(r, version)
 	return txn, res, r.done()
 }

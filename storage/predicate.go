@@ -42,6 +42,7 @@ type filter struct {
 	column int
 	op     Op
 	keys   [][]byte // ascending
+	words  []uint64 // the same as numbers, for the types that have block zones
 	never  bool     // no row satisfies it: compared with NULL
 }
 
@@ -68,6 +69,11 @@ func compilePredicates(table *catalog.Table, predicates []Predicate) ([]filter, 
 			f.keys = append(f.keys, key)
 		}
 		slices.SortFunc(f.keys, bytes.Compare)
+		for _, key := range f.keys {
+			if word, ok := keyWord(key); ok && wordKeys(catalog.PhysicalType(table.Columns[p.Column].Type)) {
+				f.words = append(f.words, word)
+			}
+		}
 		f.never = !nullTest && len(f.keys) == 0
 		filters = append(filters, f)
 	}
@@ -75,11 +81,15 @@ func compilePredicates(table *catalog.Table, predicates []Predicate) ([]filter, 
 }
 
 // excludes reports that no row of a segment satisfies the filter.
-func (f *filter) excludes(m *segmentMeta) bool {
-	c := &m.columns[f.column]
+func (f *filter) excludes(table *catalog.Table, m *segmentMeta) bool {
 	if f.never {
 		return true
 	}
+	at := m.find(table.ColumnID(f.column))
+	if at < 0 {
+		return false // the column is younger: its default may be anything
+	}
+	c := &m.columns[at]
 	switch f.op {
 	case OpIsNull:
 		return c.nulls == 0

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"skein/catalog"
 )
 
 // TabletSnapshot is a pinned state of a tablet, to be written to another
@@ -57,7 +59,7 @@ func (s *TabletSnapshot) Save(w io.Writer, stop <-chan struct{}) error {
 		return fail(err)
 	}
 	err = s.space.scan(s.txn, nil, func(key, value []byte) error {
-		if key[0] == keyPart && !live[binary.BigEndian.Uint64(key[1:])] {
+		if (key[0] == keyPart || key[0] == keyDeletes) && !live[binary.BigEndian.Uint64(key[1:])] {
 			return nil // replaced by compaction or aborted, not deleted yet
 		}
 		return out.put(key, value)
@@ -73,9 +75,11 @@ func (s *TabletSnapshot) Save(w io.Writer, stop <-chan struct{}) error {
 
 func (s *TabletSnapshot) liveSegments() (map[uint64]bool, error) {
 	live := make(map[uint64]bool)
-	err := s.space.scan(s.txn, []byte{keyManifest}, func(_, value []byte) error {
-		id, _, err := decodeManifest(value)
-		live[id] = true
+	err := s.space.scan(s.txn, []byte{keyManifest}, func(key, value []byte) error {
+		seg, err := decodeManifest(binary.BigEndian.Uint64(key[1:]), value)
+		if err == nil {
+			live[seg.id] = true
+		}
 		return err
 	})
 	if err != nil {
@@ -128,13 +132,13 @@ func (t *Tablet) receive(r io.Reader, stop <-chan struct{}) (*tabletState, error
 	if err != nil {
 		return nil, err
 	}
-	return st, t.checkParts(st)
+	txn := t.store.db.NewTransaction(false)
+	defer txn.Discard()
+	return st, st.checkParts(txn, t.id)
 }
 
 // checkParts verifies that every committed segment has all its parts.
-func (t *Tablet) checkParts(st *tabletState) error {
-	txn := t.store.db.NewTransaction(false)
-	defer txn.Discard()
+func (st *tabletState) checkParts(txn *badger.Txn, id catalog.TabletID) error {
 	parts := make(map[uint64]int)
 	err := st.space.scanKeys(txn, []byte{keyPart}, func(key []byte) error {
 		if len(key) != 11 {
@@ -148,7 +152,7 @@ func (t *Tablet) checkParts(st *tabletState) error {
 	}
 	for _, s := range st.manifest {
 		if parts[s.id] != s.meta.parts {
-			return corrupted(t.id, s.id, "the set of parts", fmt.Errorf("%d of %d are there", parts[s.id], s.meta.parts))
+			return corrupted(id, s.id, "the set of parts", fmt.Errorf("%d of %d are there", parts[s.id], s.meta.parts))
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/cespare/xxhash/v2"
 	"github.com/dgraph-io/badger/v4"
 
@@ -14,11 +15,13 @@ import (
 // chunkReader reads decoded chunks of one tablet state through the cache.
 type chunkReader struct {
 	store    *Store
-	table    *catalog.Table
+	table    *catalog.Table // whose column ordinals are asked for
 	tablet   catalog.TabletID
 	space    *space
 	instance uint64
 	read     keyReader
+	// defaultOf is ScanOptions.DefaultOf.
+	defaultOf func(column int) *columnar.Vector
 }
 
 // keyReader passes the value of a database key to read, which must not keep it.
@@ -26,7 +29,11 @@ type keyReader func(key []byte, read func([]byte) error) error
 
 // column returns a whole column of a segment; it is immutable.
 func (r *chunkReader) column(id uint64, meta *segmentMeta, col int) (*columnar.Vector, error) {
-	v, err := r.store.cache.get(chunkKey{r.instance, id, int32(col)}, func() (any, int64, error) {
+	at := meta.find(r.table.ColumnID(col))
+	if at < 0 {
+		return r.missing(col, meta.rows)
+	}
+	v, err := r.store.cache.get(chunkKey{r.instance, id, int32(at)}, func() (any, int64, error) {
 		v, err := r.decodeColumn(id, meta, col)
 		if err != nil {
 			return nil, 0, err
@@ -42,7 +49,11 @@ func (r *chunkReader) column(id uint64, meta *segmentMeta, col int) (*columnar.V
 // decodeColumn is column without the cache.
 func (r *chunkReader) decodeColumn(id uint64, meta *segmentMeta, col int) (v *columnar.Vector, err error) {
 	c := &r.table.Columns[col]
-	err = r.withChunk(id, meta, meta.columns[col].chunk, func(src []byte) error {
+	at := meta.find(r.table.ColumnID(col))
+	if at < 0 {
+		return r.missing(col, meta.rows)
+	}
+	err = r.withChunk(id, meta, meta.columns[at].chunk, func(src []byte) error {
 		v, err = decodeChunk(catalog.PhysicalType(c.Type), meta.rows, src)
 		return err
 	})
@@ -50,6 +61,64 @@ func (r *chunkReader) decodeColumn(id uint64, meta *segmentMeta, col int) (v *co
 		return nil, r.failed(id, fmt.Sprintf("column %q", c.Name), err)
 	}
 	return v, nil
+}
+
+// columnRange returns the rows [from, to) of a column. Unless the column is in
+// the cache it decodes no more than it must, and keeps nothing.
+func (r *chunkReader) columnRange(id uint64, meta *segmentMeta, col, from, to int) (*columnar.Vector, error) {
+	at := meta.find(r.table.ColumnID(col))
+	if at < 0 {
+		return r.missing(col, to-from)
+	}
+	if v, ok := r.store.cache.peek(chunkKey{r.instance, id, int32(at)}); ok {
+		return v.(*columnar.Vector).Slice(from, to), nil
+	}
+	c := &r.table.Columns[col]
+	m := &meta.columns[at]
+	var v *columnar.Vector
+	use := func(src []byte) (err error) {
+		v, err = decodeRange(catalog.PhysicalType(c.Type), meta.rows, src, from, to)
+		return err
+	}
+	err := r.withRaw(id, meta, m.chunk, func(chunk []byte) error {
+		if m.verified.Load() {
+			return use(chunk)
+		}
+		err := useChecked(chunk, m.chunk.sum, use)
+		if err == nil {
+			m.verified.Store(true)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, r.failed(id, fmt.Sprintf("column %q", c.Name), err)
+	}
+	if v != nil {
+		return v, nil
+	}
+	if v, err = r.column(id, meta, col); err != nil {
+		return nil, err
+	}
+	return v.Slice(from, to), nil
+}
+
+// missing is a column of a segment that is older than the column.
+func (r *chunkReader) missing(col, rows int) (*columnar.Vector, error) {
+	c := &r.table.Columns[col]
+	dt := catalog.PhysicalType(c.Type)
+	var v *columnar.Vector
+	if r.defaultOf != nil {
+		v = r.defaultOf(col)
+	}
+	if v == nil {
+		return columnar.NewNull(dt, rows), nil
+	}
+	if !v.Const || !arrow.TypeEqual(v.Type, dt) {
+		return nil, fmt.Errorf("the default of column %q is not a constant of type %s", c.Name, dt)
+	}
+	out := *v
+	out.Len = rows
+	return &out, nil
 }
 
 // keyIndex returns the decoded key index of a segment.
@@ -104,6 +173,11 @@ func (r *chunkReader) failed(id uint64, what string, err error) error {
 // withChunk passes the bytes of a chunk, checked, to use, which must not keep
 // them: they lie in the database's memory unless the chunk spans parts.
 func (r *chunkReader) withChunk(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
+	return r.withRaw(id, meta, c, func(chunk []byte) error { return useChecked(chunk, c.sum, use) })
+}
+
+// withRaw is withChunk without the check.
+func (r *chunkReader) withRaw(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
 	offset := uint64(c.offset)
 	if c.part == 0 {
 		offset += uint64(meta.head)
@@ -120,11 +194,11 @@ func (r *chunkReader) withChunk(id uint64, meta *segmentMeta, c chunkRef, use fu
 				piece, done = piece[:rest], true
 			}
 			if done && whole == nil {
-				return useChecked(piece, c.sum, use)
+				return use(piece)
 			}
 			whole = append(whole, piece...)
 			if done {
-				return useChecked(whole, c.sum, use)
+				return use(whole)
 			}
 			return nil
 		})

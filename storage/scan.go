@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/bits"
 	"sort"
 	"sync/atomic"
 
@@ -14,6 +15,9 @@ import (
 
 // ScanOptions say what to read of a snapshot.
 type ScanOptions struct {
+	// Table is the version of the table that ordinals refer to, nil for the
+	// tablet's current one.
+	Table *catalog.Table
 	// Columns are ordinals in the table, in the order of the batches' columns.
 	// None is fine: batches then only have a length.
 	Columns []int
@@ -23,6 +27,10 @@ type ScanOptions struct {
 	Parallelism int
 	// RowIDs appends a BIGINT column with the rows' ids.
 	RowIDs bool
+	// DefaultOf returns, as a constant vector of the physical type, the value
+	// of a column (its ordinal in the table) in rows that were written before
+	// the column was added. Nil, or a nil answer, is NULL.
+	DefaultOf func(column int) *columnar.Vector
 }
 
 func errPredicate(format string, args ...any) error {
@@ -39,13 +47,38 @@ type scan struct {
 	next    atomic.Int64 // index of the first unit nobody started
 }
 
-// scanUnit is the wanted rows of one segment. Scanners take BatchRows at a time,
+// scanUnit is the wanted rows of one segment. Scanners take a block at a time,
 // so those that run out of segments help with others' last ones.
 type scanUnit struct {
-	segment *segmentRef
-	next    atomic.Int64 // first row nobody took
-	end     int64
+	segment  *segmentRef
+	from, to int // rows
+	skip     []bool
+	next     atomic.Int64 // first block nobody took
+	end      int64        // block after the last
+	// sparse units are decoded block by block, not whole columns at once.
+	sparse  bool
 	vectors atomic.Pointer[[]*columnar.Vector] // set by whoever decoded first
+}
+
+// sparseShare: units that want fewer than one row in so many are sparse.
+const sparseShare = 4
+
+func newScanUnit(seg *segmentRef, from, to int, skip []bool) *scanUnit {
+	u := &scanUnit{segment: seg, from: from, to: to, skip: skip, end: int64((to + blockRows - 1) / blockRows)}
+	u.next.Store(int64(from / blockRows))
+	u.sparse = u.wanted()*sparseShare < seg.meta.rows
+	return u
+}
+
+// wanted is how many rows the unit has.
+func (u *scanUnit) wanted() int {
+	n := u.to - u.from
+	for b, skip := range u.skip {
+		if skip {
+			n -= max(0, min(u.to, (b+1)*blockRows)-max(u.from, b*blockRows))
+		}
+	}
+	return n
 }
 
 // Scan opens scanners that together return every row of the snapshot that the
@@ -53,7 +86,10 @@ type scanUnit struct {
 // scanners may be used by one goroutine each, need no closing, and must not be
 // used after the snapshot is released.
 func (s *Snapshot) Scan(opts ScanOptions) ([]*Scanner, error) {
-	table := s.tablet.Table()
+	table := opts.Table
+	if table == nil {
+		table = s.tablet.Table()
+	}
 	for _, c := range opts.Columns {
 		if c < 0 || c >= len(table.Columns) {
 			return nil, fmt.Errorf("scanning tablet %d: column %d of %d", s.tablet.id, c, len(table.Columns))
@@ -63,13 +99,13 @@ func (s *Snapshot) Scan(opts ScanOptions) ([]*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc := &scan{reader: s.chunks(), ts: s.ts, columns: opts.Columns, rowIDs: opts.RowIDs}
+	sc := &scan{reader: s.chunks(opts.DefaultOf, table), ts: s.ts, columns: opts.Columns, rowIDs: opts.RowIDs}
 	if sc.units, err = s.plan(sc.reader, filters); err != nil {
 		return nil, err
 	}
 	batches := 0
 	for _, u := range sc.units {
-		batches += (int(u.end-u.next.Load()) + columnar.BatchRows - 1) / columnar.BatchRows
+		batches += (u.wanted() + blockRows - 1) / blockRows
 	}
 	scanners := make([]*Scanner, max(1, min(opts.Parallelism, batches)))
 	for i := range scanners {
@@ -78,80 +114,151 @@ func (s *Snapshot) Scan(opts ScanOptions) ([]*Scanner, error) {
 	return scanners, nil
 }
 
-func (s *Snapshot) chunks() *chunkReader {
+func (s *Snapshot) chunks(defaultOf func(int) *columnar.Vector, table *catalog.Table) *chunkReader {
 	t := s.tablet
-	return &chunkReader{t.store, t.Table(), t.id, s.view.space, s.view.instance, t.store.view}
+	return &chunkReader{
+		store: t.store, table: table, tablet: t.id, space: s.view.space, instance: s.view.instance,
+		read: t.store.view, defaultOf: defaultOf,
+	}
 }
 
 // plan lists the segments that survive the filters, with the rows to read.
 func (s *Snapshot) plan(r *chunkReader, filters []filter) ([]*scanUnit, error) {
-	probe := newKeyProbe(s.tablet.Table(), filters)
+	probe := newKeyProbe(r.table, filters)
 	var units []*scanUnit
 	for _, seg := range s.segments {
-		from, to, err := wantedRows(r, seg, filters, probe)
-		if err != nil {
+		var err error
+		if units, err = wantedRows(units, r, seg, filters, probe); err != nil {
 			return nil, err
 		}
-		if from >= to {
-			continue
-		}
-		u := &scanUnit{segment: seg, end: int64(to)}
-		u.next.Store(int64(from))
-		units = append(units, u)
 	}
 	return units, nil
 }
 
-// wantedRows narrows a segment to the rows [from, to) that may satisfy the
-// filters.
-func wantedRows(r *chunkReader, seg *segmentRef, filters []filter, probe *keyProbe) (from, to int, err error) {
+// wantedRows appends the rows of a segment that may satisfy the filters.
+func wantedRows(units []*scanUnit, r *chunkReader, seg *segmentRef, filters []filter, probe *keyProbe) ([]*scanUnit, error) {
 	for i := range filters {
-		if filters[i].excludes(seg.meta) {
-			return 0, 0, nil
+		if filters[i].excludes(r.table, seg.meta) {
+			return units, nil
 		}
 	}
 	if probe != nil {
-		if found, err := mayHoldKey(r, seg, probe); err != nil || !found {
-			return 0, 0, err
+		return pointRows(units, r, seg, probe)
+	}
+	from, to := 0, seg.meta.rows
+	skip, left := skippedBlocks(r.table, seg.meta, filters)
+	if left == 0 {
+		return units, nil
+	}
+	if seg.meta.key != nil && seg.meta.key.sorted && to >= blockRows {
+		var err error
+		if from, to, err = narrowByKey(r, seg, filters, skip); err != nil || from >= to {
+			return units, err
 		}
 	}
-	from, to = 0, seg.meta.rows
-	if seg.meta.key == nil || !seg.meta.key.sorted || to < columnar.BatchRows {
-		return from, to, nil
-	}
-	lead := r.table.PrimaryKey[0]
+	return append(units, newScanUnit(seg, from, to, skip)), nil
+}
+
+// skippedBlocks lists the blocks in which no row satisfies the filters, nil for
+// none, and tells how many are left.
+func skippedBlocks(table *catalog.Table, m *segmentMeta, filters []filter) (skip []bool, left int) {
+	blocks := (m.rows + blockRows - 1) / blockRows
+	left = blocks
 	for i := range filters {
-		if f := &filters[i]; f.column == lead && f.op != OpNotEqual && len(f.keys) > 0 && !f.covers(&seg.meta.columns[lead].zone) {
-			v, err := r.column(seg.id, seg.meta, lead)
-			if err != nil {
-				return 0, 0, err
+		at := m.find(table.ColumnID(filters[i].column))
+		if at < 0 {
+			continue
+		}
+		for b, z := range m.columns[at].blocks {
+			if (skip != nil && skip[b]) || !filters[i].excludesBlock(z) {
+				continue
 			}
-			from, to = f.narrow(v, from, to)
+			if skip == nil {
+				skip = make([]bool, blocks)
+			}
+			skip[b] = true
+			left--
+		}
+	}
+	return skip, left
+}
+
+// narrowByKey bounds the rows of a segment in key order by the filters on the
+// first key column.
+func narrowByKey(r *chunkReader, seg *segmentRef, filters []filter, skip []bool) (from, to int, err error) {
+	from, to = 0, seg.meta.rows
+	for from < to && skip != nil && skip[from/blockRows] {
+		from = (from/blockRows + 1) * blockRows
+	}
+	for from < to && skip != nil && skip[(to-1)/blockRows] {
+		to = (to - 1) / blockRows * blockRows
+	}
+	to = max(from, to)
+	lead := r.table.PrimaryKey[0]
+	at := seg.meta.find(r.table.ColumnID(lead))
+	for i := range filters {
+		f := &filters[i]
+		if f.column != lead || f.op == OpNotEqual || len(f.keys) == 0 || f.covers(&seg.meta.columns[at].zone) {
+			continue
+		}
+		w := frameWindow{reader: r, seg: seg, column: lead}
+		from, to = f.narrow(&w, from, to)
+		if w.err != nil {
+			return 0, 0, w.err
 		}
 	}
 	return from, to, nil
 }
 
-func mayHoldKey(r *chunkReader, seg *segmentRef, probe *keyProbe) (bool, error) {
+// pointRows appends the row that has a key, or several versions of it.
+func pointRows(units []*scanUnit, r *chunkReader, seg *segmentRef, probe *keyProbe) ([]*scanUnit, error) {
 	k := seg.meta.key
 	if bytes.Compare(probe.key, k.min) < 0 || bytes.Compare(probe.key, k.max) > 0 {
-		return false, nil
+		return units, nil
 	}
 	index, err := r.keyIndex(seg.id, seg.meta)
-	if err != nil {
-		return false, err
+	if err != nil || !index.mayContain(probe.hash) {
+		return units, err
 	}
-	return index.mayContain(probe.hash), nil
+	rows, err := r.keyRows(seg, index, probe.key)
+	for _, row := range rows {
+		units = append(units, newScanUnit(seg, row, row+1, nil))
+	}
+	return units, err
+}
+
+// frameWindow reads single keys of a column, holding the frame it decoded last.
+type frameWindow struct {
+	reader *chunkReader
+	seg    *segmentRef
+	column int
+	start  int
+	frame  *columnar.Vector
+	err    error
+}
+
+// appendKey appends the key of a row; after an error it appends nothing.
+func (w *frameWindow) appendKey(dst []byte, row int) []byte {
+	if w.err != nil {
+		return dst
+	}
+	if w.frame == nil || row < w.start || row >= w.start+w.frame.Len {
+		w.start = row / packBlock * packBlock
+		w.frame, w.err = w.reader.columnRange(w.seg.id, w.seg.meta, w.column, w.start, min(w.start+packBlock, w.seg.meta.rows))
+		if w.err != nil {
+			return dst
+		}
+	}
+	return catalog.AppendKey(dst, []*columnar.Vector{w.frame}, row-w.start)
 }
 
 // narrow bounds the rows of an ascending column that may satisfy the filter.
-func (f *filter) narrow(v *columnar.Vector, from, to int) (int, int) {
-	col := []*columnar.Vector{v}
+func (f *filter) narrow(w *frameWindow, from, to int) (int, int) {
 	var key []byte
 	// below is how many of the rows are less than, or with equal at most, want.
 	below := func(want []byte, equal bool) int {
 		return from + sort.Search(to-from, func(i int) bool {
-			key = catalog.AppendKey(key[:0], col, from+i)
+			key = w.appendKey(key[:0], from+i)
 			c := bytes.Compare(key, want)
 			return c > 0 || (c == 0 && !equal)
 		})
@@ -176,11 +283,12 @@ func (f *filter) narrow(v *columnar.Vector, from, to int) (int, int) {
 type Scanner struct {
 	scan *scan
 	unit *scanUnit
+	dead []uint64 // scratch: bitmap of a batch's deleted rows
 }
 
 // Next returns the next batch of at most columnar.BatchRows rows, nil at the
 // end. The vectors share the memory of decoded chunks, which is immutable: the
-// batch may be kept. Sel is set only where some rows are too new.
+// batch may be kept. Sel is set only where some rows are too new or deleted.
 func (s *Scanner) Next(ctx context.Context) (*columnar.Batch, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -191,18 +299,22 @@ func (s *Scanner) Next(ctx context.Context) (*columnar.Batch, error) {
 				return nil, nil
 			}
 		}
-		from := s.unit.next.Add(columnar.BatchRows) - columnar.BatchRows
-		if from >= s.unit.end {
+		block := s.unit.next.Add(1) - 1
+		if block >= s.unit.end {
 			s.unit.vectors.Store(nil) // a scan holds no more than it is reading
 			s.unit = nil
 			continue
 		}
-		to := min(from+columnar.BatchRows, s.unit.end)
-		batch, err := s.scan.batch(s.unit, int(from), int(to))
+		if s.unit.skip != nil && s.unit.skip[block] {
+			continue
+		}
+		from := max(int(block)*blockRows, s.unit.from)
+		to := min((int(block)+1)*blockRows, s.unit.to)
+		batch, err := s.batch(s.unit, from, to)
 		if err != nil {
 			return nil, err
 		}
-		if batch.Rows() > 0 {
+		if batch != nil {
 			return batch, nil
 		}
 	}
@@ -222,26 +334,33 @@ func (s *scan) take() *scanUnit {
 	return nil
 }
 
-// batch slices rows [from, to) of a unit.
-func (s *scan) batch(u *scanUnit, from, to int) (*columnar.Batch, error) {
-	vectors, err := s.decoded(u)
-	if err != nil {
-		return nil, err
+// batch returns the rows [from, to) of a unit, nil when none is visible.
+func (s *Scanner) batch(u *scanUnit, from, to int) (*columnar.Batch, error) {
+	sel, all := s.visible(u.segment, from, to)
+	if !all && len(sel) == 0 {
+		return nil, nil
 	}
-	n := len(s.columns)
-	b := &columnar.Batch{Len: to - from, Cols: make([]*columnar.Vector, n, n+1)}
-	for i, v := range vectors {
-		b.Cols[i] = v.Slice(from, to)
-	}
-	if s.rowIDs {
-		ids := make([]int64, b.Len)
-		for i := range ids {
-			ids[i] = int64(u.segment.firstRow) + int64(from+i)
+	n := len(s.scan.columns)
+	b := &columnar.Batch{Len: to - from, Cols: make([]*columnar.Vector, n, n+1), Sel: sel}
+	if u.sparse {
+		for i, c := range s.scan.columns {
+			var err error
+			if b.Cols[i], err = s.scan.reader.columnRange(u.segment.id, u.segment.meta, c, from, to); err != nil {
+				return nil, err
+			}
 		}
-		b.Cols = append(b.Cols, &columnar.Vector{Type: catalog.BigInt, Len: b.Len, Data: columnar.Bytes(ids)})
+	} else {
+		vectors, err := s.scan.decoded(u)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range vectors {
+			b.Cols[i] = v.Slice(from, to)
+		}
 	}
-	if u.segment.maxTS > s.ts {
-		b.Sel = u.segment.visible(s.ts, from, to)
+	if s.scan.rowIDs {
+		ids := u.segment.appendRowIDs(make([]int64, 0, b.Len), from, to)
+		b.Cols = append(b.Cols, &columnar.Vector{Type: catalog.BigInt, Len: b.Len, Data: columnar.Bytes(ids)})
 	}
 	return b, nil
 }
@@ -263,18 +382,72 @@ func (s *scan) decoded(u *scanUnit) ([]*columnar.Vector, error) {
 	return vectors, nil
 }
 
-// visible lists, relative to from, the rows of [from, to) committed by ts. It
-// is never nil.
-func (s *segmentRef) visible(ts uint64, from, to int) []int32 {
-	sel := make([]int32, 0, to-from)
-	start := sort.Search(len(s.runs), func(i int) bool { return int(s.runs[i].row) > from }) - 1
-	for i := start; i < len(s.runs) && int(s.runs[i].row) < to; i++ {
-		if s.runs[i].ts > ts {
+// visible lists, relative to from, the rows of [from, to) that the scan's
+// timestamp sees, or reports that it sees all.
+func (s *Scanner) visible(seg *segmentRef, from, to int) (sel []int32, all bool) {
+	ts := s.scan.ts
+	start := from &^ (deletePageRows - 1) // of the bitmap
+	dead := false
+	if d := seg.deletes; d != nil && d.minTS <= ts {
+		need := (to - start + deletePageRows - 1) / deletePageRows * deletePageBits
+		if cap(s.dead) < need {
+			s.dead = make([]uint64, need)
+		}
+		s.dead = s.dead[:need]
+		dead = d.bitmap(ts, start, to, s.dead)
+	}
+	if seg.maxTS <= ts {
+		if !dead {
+			return nil, true
+		}
+		return appendLive(make([]int32, 0, to-from), s.dead, start, from, to, from), false
+	}
+	if !dead {
+		s.dead = nil
+	}
+	sel = make([]int32, 0, to-from)
+	first := sort.Search(len(seg.runs), func(i int) bool { return int(seg.runs[i].row) > from }) - 1
+	for i := first; i < len(seg.runs) && int(seg.runs[i].row) < to; i++ {
+		if seg.runs[i].ts > ts {
 			continue
 		}
-		for row := max(int(s.runs[i].row), from); row < min(s.runEnd(i), to); row++ {
+		sel = appendLive(sel, s.dead, start, max(int(seg.runs[i].row), from), min(seg.runEnd(i), to), from)
+	}
+	return sel, len(sel) == to-from
+}
+
+// appendLive appends the rows of [lo, hi), relative to from, that are not set
+// in a bitmap that starts at row start; nil has none set.
+func appendLive(sel []int32, dead []uint64, start, lo, hi, from int) []int32 {
+	if dead == nil {
+		for row := lo; row < hi; row++ {
 			sel = append(sel, int32(row-from))
+		}
+		return sel
+	}
+	for k := (lo - start) >> 6; start+k<<6 < hi; k++ {
+		base := start + k<<6
+		for live := ^dead[k] & wordMask(base, lo, hi); live != 0; live &= live - 1 {
+			sel = append(sel, int32(base+bits.TrailingZeros64(live)-from))
 		}
 	}
 	return sel
+}
+
+// appendRowIDs appends the ids of the rows [from, to).
+func (s *segmentRef) appendRowIDs(dst []int64, from, to int) []int64 {
+	if s.ids == nil {
+		for row := from; row < to; row++ {
+			dst = append(dst, int64(s.firstRow)+int64(row))
+		}
+		return dst
+	}
+	i := sort.Search(len(s.ids), func(i int) bool { return int(s.ids[i].row) > from }) - 1
+	for row := from; row < to; row++ {
+		for i+1 < len(s.ids) && int(s.ids[i+1].row) <= row {
+			i++
+		}
+		dst = append(dst, int64(s.ids[i].id)+int64(row)-int64(s.ids[i].row))
+	}
+	return dst
 }

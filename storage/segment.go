@@ -3,6 +3,8 @@ package storage
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/cespare/xxhash/v2"
@@ -19,10 +21,12 @@ const (
 	// the largest command.
 	MaxPartBytes = 2 << 20
 
-	segmentMagic   = 0x47534b53 // "SKSG"
-	segmentVersion = 1
-	segmentHead    = 4 + 1 + 4 // magic, version, length of the metadata
-	segmentSum     = 8         // checksum of head and metadata
+	segmentMagic = 0x47534b53 // "SKSG"
+	// firstSegmentVersion had no column ids, block zones or sketches.
+	firstSegmentVersion = 1
+	segmentVersion      = 2
+	segmentHead         = 4 + 1 + 4 // magic, version, length of the metadata
+	segmentSum          = 8         // checksum of head and metadata
 )
 
 // Segment is an encoded, immutable run of rows. It is cut into parts of at
@@ -66,9 +70,12 @@ type zone struct {
 }
 
 type columnMeta struct {
-	nulls int
-	zone  zone
-	chunk chunkRef
+	id       int // catalog.Table.ColumnID
+	nulls    int
+	zone     zone
+	blocks   []blockZone // nil when the type or a small segment has none
+	chunk    chunkRef
+	verified atomic.Bool // the chunk's checksum has been seen to match
 }
 
 // keyMeta describes the primary-key index of a segment.
@@ -83,6 +90,7 @@ type segmentMeta struct {
 	rows    int
 	columns []columnMeta
 	key     *keyMeta // nil for tables without a primary key
+	sketch  chunkRef // of all columns' sketches; empty for none
 	parts   int
 	head    int // bytes of the first part before the first chunk
 	bytes   int // of all chunks
@@ -106,7 +114,8 @@ func EncodeSegment(table *catalog.Table, batches []*columnar.Batch) (*Segment, e
 	// All chunks share one buffer: they are copied into parts when their sizes
 	// are known.
 	arena := make([]byte, 0, rows*len(table.Columns)*3+4096)
-	ends := make([]int, 0, len(table.Columns)+1)
+	ends := make([]int, 0, len(table.Columns)+2)
+	var sketches []byte
 	keyCols := make([]*columnar.Vector, len(table.PrimaryKey))
 	for c := range table.Columns {
 		v, err := gatherColumn(table, batches, c, rows)
@@ -118,7 +127,12 @@ func EncodeSegment(table *catalog.Table, batches []*columnar.Batch) (*Segment, e
 		}
 		ends = append(ends, len(arena))
 		meta.columns[c].nulls = v.NullCount()
+		meta.columns[c].id = table.ColumnID(c)
 		meta.columns[c].zone = zoneOf(v)
+		meta.columns[c].blocks = blockZones(v)
+		if rows >= sketchRows {
+			sketches = appendSketch(sketches, v)
+		}
 		for k, ord := range table.PrimaryKey {
 			if ord == c {
 				keyCols[k] = v
@@ -132,6 +146,8 @@ func EncodeSegment(table *catalog.Table, batches []*columnar.Batch) (*Segment, e
 		meta.key, arena = buildKeyIndex(arena, catalog.EncodeKeys(keyCols, rows))
 		ends = append(ends, len(arena))
 	}
+	arena = append(arena, sketches...)
+	ends = append(ends, len(arena))
 	return layOut(meta, arena, ends), nil
 }
 
@@ -224,16 +240,17 @@ func layOut(meta *segmentMeta, arena []byte, ends []int) *Segment {
 	return &Segment{meta: meta, parts: parts}
 }
 
-// refs lists the chunk references in chunk order: columns, then the key index.
+// refs lists the chunk references in chunk order: columns, then the key index,
+// then the sketches.
 func (m *segmentMeta) refs() []*chunkRef {
-	refs := make([]*chunkRef, 0, len(m.columns)+1)
+	refs := make([]*chunkRef, 0, len(m.columns)+2)
 	for i := range m.columns {
 		refs = append(refs, &m.columns[i].chunk)
 	}
 	if m.key != nil {
 		refs = append(refs, &m.key.chunk)
 	}
-	return refs
+	return append(refs, &m.sketch)
 }
 
 const (
@@ -248,6 +265,7 @@ func (m *segmentMeta) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(m.columns)))
 	for i := range m.columns {
 		c := &m.columns[i]
+		dst = binary.AppendUvarint(dst, uint64(c.id))
 		dst = binary.AppendUvarint(dst, uint64(c.nulls))
 		var flags byte
 		if c.zone.minExact {
@@ -258,8 +276,10 @@ func (m *segmentMeta) append(dst []byte) []byte {
 		}
 		dst = append(dst, flags)
 		dst = appendBytes(appendBytes(dst, c.zone.min), c.zone.max)
+		dst = appendBlockZones(dst, c.blocks)
 		dst = c.chunk.append(dst)
 	}
+	dst = m.sketch.append(dst)
 	if m.key == nil {
 		return append(dst, 0)
 	}
@@ -285,8 +305,8 @@ func decodeSegmentMeta(part []byte) (*segmentMeta, error) {
 	if len(part) < segmentHead+segmentSum || binary.LittleEndian.Uint32(part) != segmentMagic {
 		return nil, fmt.Errorf("not a segment")
 	}
-	if part[4] != segmentVersion {
-		return nil, fmt.Errorf("segment version %d, this release reads %d", part[4], segmentVersion)
+	if part[4] < firstSegmentVersion || part[4] > segmentVersion {
+		return nil, fmt.Errorf("segment version %d, this release reads up to %d", part[4], segmentVersion)
 	}
 	size := uint64(binary.LittleEndian.Uint32(part[5:]))
 	if size > uint64(len(part)-segmentHead-segmentSum) {
@@ -298,7 +318,7 @@ func decodeSegmentMeta(part []byte) (*segmentMeta, error) {
 	}
 	m := &segmentMeta{head: end + segmentSum}
 	r := &reader{b: append([]byte(nil), part[segmentHead:end]...)}
-	m.read(r)
+	m.read(r, part[4])
 	if err := r.done(); err != nil {
 		return nil, fmt.Errorf("segment metadata: %w", err)
 	}
@@ -311,17 +331,27 @@ func decodeSegmentMeta(part []byte) (*segmentMeta, error) {
 	return m, nil
 }
 
-func (m *segmentMeta) read(r *reader) {
-	const leastColumn = 4 + 14 // bytes of a column's record
+func (m *segmentMeta) read(r *reader, version byte) {
+	const leastColumn = 4 + 14 // at least, bytes of a column's record
 	m.rows = r.count(SegmentRows)
 	m.parts = int(r.uint32())
 	m.columns = make([]columnMeta, r.count(uint64(len(r.b)/leastColumn)))
 	for i := range m.columns {
 		c := &m.columns[i]
+		c.id = i + 1
+		if version > firstSegmentVersion {
+			c.id = r.count(math.MaxInt32)
+		}
 		c.nulls = r.count(uint64(m.rows))
 		flags := r.byte()
 		c.zone = zone{min: r.bytes(), max: r.bytes(), minExact: flags&zoneMinExact != 0, maxExact: flags&zoneMaxExact != 0}
+		if version > firstSegmentVersion {
+			c.blocks = readBlockZones(r, m.rows)
+		}
 		c.chunk = readChunkRef(r)
+	}
+	if version > firstSegmentVersion {
+		m.sketch = readChunkRef(r)
 	}
 	flags := r.byte()
 	if flags == 0 {
@@ -340,10 +370,28 @@ func readChunkRef(r *reader) chunkRef {
 	return c
 }
 
-// matches reports whether the segment could belong to the table.
+// matches reports whether the segment could belong to the table, whatever
+// version of it: replicas do not learn of a new version at the same log entry.
 func (m *segmentMeta) matches(table *catalog.Table) error {
-	if len(m.columns) != len(table.Columns) || (m.key != nil) != (len(table.PrimaryKey) > 0) {
+	fits := (m.key != nil) == (len(table.PrimaryKey) > 0)
+	for _, c := range table.PrimaryKey {
+		fits = fits && m.find(table.ColumnID(c)) >= 0
+	}
+	if !fits {
 		return fmt.Errorf("a segment of %d columns does not fit table %s", len(m.columns), table.QualifiedName())
 	}
 	return nil
+}
+
+// find returns the place of the column with an id in the segment, or -1.
+func (m *segmentMeta) find(id int) int {
+	if id > 0 && id <= len(m.columns) && m.columns[id-1].id == id {
+		return id - 1
+	}
+	for i := range m.columns {
+		if m.columns[i].id == id {
+			return i
+		}
+	}
+	return -1
 }

@@ -34,7 +34,7 @@ func (t *Tablet) Snapshot(ts uint64) (*Snapshot, error) {
 		return nil, err
 	}
 	for _, seg := range v.manifest {
-		if seg.minTS <= ts {
+		if seg.minTS <= ts && !seg.hidden(ts) {
 			s.segments = append(s.segments, seg)
 		}
 	}
@@ -90,18 +90,25 @@ func (s *Snapshot) Rows() uint64 {
 	return n
 }
 
-// visibleRows is how many rows of the segment were committed by ts.
+// visibleRows is how many rows of the segment were committed and not deleted
+// by ts; the segment is not hidden.
 func (s *segmentRef) visibleRows(ts uint64) int {
 	if s.maxTS <= ts {
-		return s.meta.rows
+		return s.meta.rows - s.deletes.countAt(ts, 0, s.meta.rows)
 	}
 	n := 0
 	for i, r := range s.runs {
 		if r.ts <= ts {
-			n += s.runEnd(i) - int(r.row)
+			n += s.runEnd(i) - int(r.row) - s.deletes.countAt(ts, int(r.row), s.runEnd(i))
 		}
 	}
 	return n
+}
+
+// hidden reports that all rows were deleted by ts.
+func (s *segmentRef) hidden(ts uint64) bool {
+	return (s.dropped != 0 && s.dropped <= ts) ||
+		(s.deletes != nil && s.deletes.count == s.meta.rows && s.deletes.maxTS <= ts)
 }
 
 func (s *segmentRef) runEnd(i int) int {
@@ -109,53 +116,4 @@ func (s *segmentRef) runEnd(i int) int {
 		return int(s.runs[i+1].row)
 	}
 	return s.meta.rows
-}
-
-// Stats describes the data of a snapshot for the planner. Columns are in table
-// order. Numbers cover whole segments, so they may include a few rows that are
-// too new for the snapshot.
-type Stats struct {
-	Rows     uint64
-	Bytes    uint64 // encoded
-	Segments int
-	Columns  []ColumnStats
-}
-
-// ColumnStats describes one column. Min and Max bound its values in the forms
-// catalog.AppendKeyValue takes; nil is unknown. Bounds of long strings may lie
-// outside the values.
-type ColumnStats struct {
-	Nulls    uint64
-	Bytes    uint64 // encoded
-	Min, Max any
-}
-
-// Stats gathers the statistics from segment metadata, without reading data.
-func (s *Snapshot) Stats() Stats {
-	table := s.tablet.Table()
-	out := Stats{Rows: s.Rows(), Segments: len(s.segments), Columns: make([]ColumnStats, len(table.Columns))}
-	for c := range table.Columns {
-		col := &out.Columns[c]
-		var z zone
-		known := true
-		for i, seg := range s.segments {
-			m := &seg.meta.columns[c]
-			col.Nulls += uint64(m.nulls)
-			col.Bytes += uint64(m.chunk.size)
-			if m.nulls == seg.meta.rows {
-				continue
-			}
-			known = known && len(m.zone.min) > 0
-			if i == 0 || len(z.min) == 0 {
-				z = m.zone
-				continue
-			}
-			z.extend(&m.zone)
-		}
-		if known {
-			col.Min, col.Max = z.values(table.Columns[c])
-		}
-		out.Bytes += col.Bytes
-	}
-	return out
 }

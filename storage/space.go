@@ -64,22 +64,29 @@ func (sp *space) key(parts ...[]byte) []byte {
 // openSpace returns the current epoch of a space and deletes what other epochs
 // left behind.
 func (s *Store) openSpace(kind spaceKind, id uint64) (*space, error) {
-	epoch := uint64(firstEpoch)
-	head, err := s.get(headKey(kind, id))
-	switch {
-	case errors.Is(err, badger.ErrKeyNotFound):
-	case err != nil:
+	epoch, err := s.epoch(kind, id)
+	if err != nil {
 		return nil, err
-	case len(head) != 9 || head[0] != headVersion:
-		return nil, fmt.Errorf("space header of %d bytes, version unknown to this release", len(head))
-	default:
-		epoch = binary.BigEndian.Uint64(head[1:])
 	}
 	sp := s.space(kind, id, epoch)
 	if err := s.deleteOthers(sp); err != nil {
 		return nil, err
 	}
 	return sp, nil
+}
+
+// epoch is the number of a space's current epoch.
+func (s *Store) epoch(kind spaceKind, id uint64) (uint64, error) {
+	head, err := s.get(headKey(kind, id))
+	switch {
+	case errors.Is(err, badger.ErrKeyNotFound):
+		return firstEpoch, nil
+	case err != nil:
+		return 0, err
+	case len(head) != 9 || head[0] != headVersion:
+		return 0, fmt.Errorf("space header of %d bytes, version unknown to this release", len(head))
+	}
+	return binary.BigEndian.Uint64(head[1:]), nil
 }
 
 // next is the epoch after sp, emptied of what a failed attempt left there.

@@ -27,6 +27,9 @@ type Options struct {
 	// History is how long the commit times of single rows are kept for readers
 	// of the past, default 15 minutes; compaction forgets older ones.
 	History time.Duration
+	// DeletedHistory is how long deleted rows are kept for readers of the past,
+	// default one minute, at most History.
+	DeletedHistory time.Duration
 	// CompactAfter is how many adjacent small segments are merged, default 8.
 	CompactAfter int
 	// ReserveBytes of the volume must stay free, default 128 MiB: the database
@@ -44,7 +47,7 @@ const (
 	valueThreshold = 4 << 10
 	valueLogBytes  = 64 << 20
 	blockCache     = 8 << 20
-	maintainEvery  = 2 * time.Minute
+	maintainEvery  = 15 * time.Second
 	// reclaimBytes of deleted values make a pass over the value log worthwhile.
 	reclaimBytes = 64 << 20
 )
@@ -108,6 +111,10 @@ func (o Options) withDefaults() Options {
 	if o.History == 0 {
 		o.History = 15 * time.Minute
 	}
+	if o.DeletedHistory == 0 {
+		o.DeletedHistory = time.Minute
+	}
+	o.DeletedHistory = min(o.DeletedHistory, o.History)
 	if o.CompactAfter < 2 {
 		o.CompactAfter = 8
 	}
@@ -160,7 +167,10 @@ func (s *Store) Sync() error {
 // CheckSpace returns error 53100 when less than the reserve is free on the
 // store's volume. Ask before accepting rows: Apply asks, too, but its error
 // stops the replica.
-func (s *Store) CheckSpace() error {
+func (s *Store) CheckSpace() error { return s.CheckSpaceFor(0) }
+
+// CheckSpaceFor is CheckSpace for bytes more than the reserve.
+func (s *Store) CheckSpaceFor(bytes int64) error {
 	if s.opts.ReserveBytes < 0 {
 		return nil
 	}
@@ -168,11 +178,12 @@ func (s *Store) CheckSpace() error {
 	if err != nil {
 		return ioError(err, "looking up the free space of %s", s.opts.Dir)
 	}
-	if free >= uint64(s.opts.ReserveBytes) {
+	need := s.opts.ReserveBytes + bytes
+	if free >= uint64(need) {
 		return nil
 	}
 	return sqlstate.New(sqlstate.DiskFull, "only %d MiB are free on the volume of %s, %d MiB must stay free",
-		free>>20, s.opts.Dir, s.opts.ReserveBytes>>20).
+		free>>20, s.opts.Dir, need>>20).
 		WithHint("free space on the volume or move the data directory to a larger one")
 }
 

@@ -39,7 +39,8 @@ type Tablet struct {
 	pins  map[uint64]int // open snapshots by view.seq
 	dead  []deadData
 
-	broken atomic.Pointer[error]
+	broken   atomic.Pointer[error]
+	sketches sketches
 }
 
 // tabletState is what the log and compaction change.
@@ -66,6 +67,7 @@ type view struct {
 	prepared []InDoubt
 	horizon  uint64
 	rows     uint64
+	lastTS   uint64
 }
 
 // deadData is what no reader of a view numbered seq or later needs.
@@ -78,10 +80,11 @@ type deadData struct {
 }
 
 type deadSegment struct {
-	id     uint64
-	parts  int
-	chunks int
-	bytes  int
+	id      uint64
+	parts   int
+	chunks  int
+	bytes   int
+	deletes *deleteMarks // whose records go with it
 }
 
 // InDoubt is a transaction that is prepared and undecided.
@@ -90,12 +93,14 @@ type InDoubt struct {
 	Primary  catalog.TabletID // decides it
 	Segments uint32           // to commit with
 	Floor    uint64           // its commit timestamp will be above, 0 if unknown
+	Deletes  uint32           // lists of rows to delete, to commit with
 }
 
 // StagedTxn is a transaction that has staged data and is not prepared.
 type StagedTxn struct {
 	Txn      string
 	Segments int
+	Deletes  int // lists of rows to delete, a Truncate included
 	Bytes    uint64
 	Index    uint64 // about the log index of its first command; may differ a little between replicas
 }
@@ -123,13 +128,19 @@ func (t *Tablet) ID() catalog.TabletID { return t.id }
 // Table is the description the tablet was opened with, or was given since.
 func (t *Tablet) Table() *catalog.Table { return t.table.Load() }
 
-// SetTable replaces the description after a change that leaves columns and key
-// alone, such as another name.
+// SetTable switches to another version of the table: columns may have been
+// added, dropped, renamed or moved. Columns keep their type and the primary key
+// keeps its columns.
 func (t *Tablet) SetTable(table *catalog.Table) error {
 	old := t.Table()
-	same := table.ID == old.ID && len(table.Columns) == len(old.Columns) && slices.Equal(table.PrimaryKey, old.PrimaryKey)
-	for i := 0; same && i < len(old.Columns); i++ {
-		same = arrow.TypeEqual(table.Columns[i].Type, old.Columns[i].Type)
+	same := table.ID == old.ID && len(table.PrimaryKey) == len(old.PrimaryKey)
+	for i := 0; same && i < len(old.PrimaryKey); i++ {
+		same = table.ColumnID(table.PrimaryKey[i]) == old.ColumnID(old.PrimaryKey[i])
+	}
+	for i := 0; same && i < len(table.Columns); i++ {
+		if was := old.ColumnByID(table.ColumnID(i)); was >= 0 {
+			same = arrow.TypeEqual(table.Columns[i].Type, old.Columns[was].Type)
+		}
 	}
 	if !same {
 		return fmt.Errorf("tablet %d of %s cannot take the columns of %s", t.id, old.QualifiedName(), table.QualifiedName())
@@ -141,8 +152,11 @@ func (t *Tablet) SetTable(table *catalog.Table) error {
 // Applied is the index of the last log entry whose effect is here.
 func (t *Tablet) Applied() uint64 { return t.view.Load().applied }
 
-// Rows is how many rows are committed, at whatever timestamp.
+// Rows is how many rows are committed and not deleted, at whatever timestamp.
 func (t *Tablet) Rows() uint64 { return t.view.Load().rows }
+
+// LastTimestamp is the greatest timestamp of a commit that is here, 0 for none.
+func (t *Tablet) LastTimestamp() uint64 { return t.view.Load().lastTS }
 
 // InDoubt lists the transactions that are prepared and undecided, ordered by id.
 func (t *Tablet) InDoubt() []InDoubt { return slices.Clone(t.view.Load().prepared) }
@@ -157,7 +171,11 @@ func (t *Tablet) Staged() []StagedTxn {
 		if tx.prepared {
 			continue
 		}
-		info := StagedTxn{Txn: tx.id, Segments: len(tx.segments), Index: ^uint64(0)}
+		info := StagedTxn{Txn: tx.id, Segments: len(tx.segments), Deletes: len(tx.deletes), Index: ^uint64(0)}
+		for _, d := range tx.deletes {
+			info.Bytes += 8 * uint64(len(d.rows))
+			info.Index = min(info.Index, d.index)
+		}
 		for _, s := range tx.segments {
 			info.Bytes += s.bytes
 			info.Index = min(info.Index, s.index)
@@ -194,11 +212,11 @@ func (t *Tablet) publish() {
 	st := t.state
 	v := &view{
 		space: st.space, instance: st.instance, applied: st.counters.applied,
-		manifest: st.manifest, horizon: st.horizon, rows: st.rows,
+		manifest: st.manifest, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS,
 	}
 	for _, tx := range st.txns {
 		if tx.prepared {
-			v.prepared = append(v.prepared, InDoubt{tx.id, tx.primary, tx.promised, tx.floor})
+			v.prepared = append(v.prepared, InDoubt{tx.id, tx.primary, tx.promised, tx.floor, tx.lists()})
 		}
 	}
 	slices.SortFunc(v.prepared, func(a, b InDoubt) int { return strings.Compare(a.Txn, b.Txn) })
@@ -212,12 +230,28 @@ func (t *Tablet) publish() {
 
 // load reads the state of a space.
 func (t *Tablet) load(sp *space) (*tabletState, error) {
-	st := &tabletState{
-		space: sp, instance: t.store.instances.Add(1),
-		txns: make(map[string]*transaction), finished: make(map[string]Result),
-	}
 	txn := t.store.db.NewTransaction(false)
 	defer txn.Discard()
+	st, err := readState(txn, sp)
+	if err != nil {
+		return nil, err
+	}
+	st.instance = t.store.instances.Add(1)
+	if have := st.counters.table; have != 0 && have != t.Table().ID {
+		return nil, fmt.Errorf("the tablet belongs to table %d, not %d", have, t.Table().ID)
+	}
+	st.counters.table = t.Table().ID
+	err = st.loadSegments(txn, t.id, func(m *segmentMeta) error { return m.matches(t.Table()) })
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// readState reads the records of a tablet's space; segments have no metadata
+// yet.
+func readState(txn *badger.Txn, sp *space) (*tabletState, error) {
+	st := &tabletState{space: sp, txns: make(map[string]*transaction), finished: make(map[string]Result)}
 	steps := []struct {
 		prefix byte
 		read   func(key, value []byte) error
@@ -227,6 +261,8 @@ func (t *Tablet) load(sp *space) (*tabletState, error) {
 		{keyHorizon, st.loadHorizon},
 		{keyManifest, st.loadManifest},
 		{keyStaged, st.loadStaged},
+		{keyStagedDelete, st.loadStagedDelete},
+		{keyDecided, st.loadDecided},
 		{keyPrepared, st.loadPrepared},
 	}
 	for _, step := range steps {
@@ -234,14 +270,27 @@ func (t *Tablet) load(sp *space) (*tabletState, error) {
 			return nil, fmt.Errorf("reading %q records: %w", step.prefix, err)
 		}
 	}
-	if have := st.counters.table; have != 0 && have != t.Table().ID {
-		return nil, fmt.Errorf("the tablet belongs to table %d, not %d", have, t.Table().ID)
-	}
-	st.counters.table = t.Table().ID
-	if err := t.loadMetas(txn, st); err != nil {
-		return nil, err
-	}
 	return st, nil
+}
+
+// loadSegments completes the state by the segments' metadata and delete marks.
+func (st *tabletState) loadSegments(txn *badger.Txn, id catalog.TabletID, match func(*segmentMeta) error) error {
+	if err := st.loadMetas(txn, id, match); err != nil {
+		return err
+	}
+	if err := st.loadDeletes(txn); err != nil {
+		return err
+	}
+	for _, tx := range st.txns {
+		if tx.prepared {
+			tx.effect.rows = mergeRows(tx.doomed(), tx.effect.replaced)
+		}
+	}
+	for _, s := range st.manifest {
+		st.rows += uint64(s.live())
+		st.counters.lastTS = max(st.counters.lastTS, s.maxTS, s.dropped)
+	}
+	return nil
 }
 
 func (st *tabletState) loadFinished(_, value []byte) error {
@@ -264,24 +313,70 @@ func (st *tabletState) loadManifest(key, value []byte) error {
 	if len(key) != 9 {
 		return fmt.Errorf("manifest key of %d bytes", len(key))
 	}
-	id, runs, err := decodeManifest(value)
+	seg, err := decodeManifest(binary.BigEndian.Uint64(key[1:]), value)
 	if err != nil {
 		return err
 	}
-	st.manifest = append(st.manifest, newSegmentRef(id, nil, binary.BigEndian.Uint64(key[1:]), runs))
+	st.manifest = append(st.manifest, seg)
 	return nil
 }
 
 func (st *tabletState) loadStaged(key, value []byte) error {
-	if len(key) < 6 {
-		return fmt.Errorf("staged key of %d bytes", len(key))
+	id, seq, err := txnAndNumber(key)
+	if err != nil {
+		return err
 	}
-	id, seq := string(key[1:len(key)-5]), binary.BigEndian.Uint32(key[len(key)-4:])
 	seg, err := decodeStaged(seq, value)
 	if err != nil {
 		return err
 	}
 	st.transaction(id).segments[seq] = seg
+	return nil
+}
+
+func (st *tabletState) loadStagedDelete(key, value []byte) error {
+	id, seq, err := txnAndNumber(key)
+	if err != nil {
+		return err
+	}
+	list, err := decodeStagedDelete(value)
+	if err != nil {
+		return err
+	}
+	st.transaction(id).deletes[seq] = list
+	return nil
+}
+
+func (st *tabletState) loadDecided(key, value []byte) error {
+	id, number, err := txnAndNumber(key)
+	if err != nil {
+		return err
+	}
+	return st.transaction(id).loadDecided(number, value)
+}
+
+// loadDeletes reads the delete marks of the committed segments, whose metadata
+// is there. Those of segments that compaction replaced are left alone.
+func (st *tabletState) loadDeletes(txn *badger.Txn) error {
+	pages := make(map[uint64]map[int]*deletePage)
+	err := st.space.scan(txn, []byte{keyDeletes}, func(key, value []byte) error {
+		if len(key) != 9 && len(key) != 11 {
+			return fmt.Errorf("key of delete marks of %d bytes", len(key))
+		}
+		id := binary.BigEndian.Uint64(key[1:])
+		if pages[id] == nil {
+			pages[id] = make(map[int]*deletePage)
+		}
+		return readDeletePages(value, pages[id])
+	})
+	if err != nil {
+		return fmt.Errorf("reading delete marks: %w", err)
+	}
+	for _, s := range st.manifest {
+		if s.deletes, err = deletesFrom(s.meta.rows, pages[s.id]); err != nil {
+			return fmt.Errorf("segment %d: %w", s.id, err)
+		}
+	}
 	return nil
 }
 
@@ -293,19 +388,19 @@ func (st *tabletState) loadPrepared(key, value []byte) error {
 func (st *tabletState) transaction(id string) *transaction {
 	tx := st.txns[id]
 	if tx == nil {
-		tx = &transaction{id: id, segments: make(map[uint32]*stagedSegment)}
+		tx = newTransaction(id)
 		st.txns[id] = tx
 	}
 	return tx
 }
 
 // loadMetas reads the metadata of all segments.
-func (t *Tablet) loadMetas(txn *badger.Txn, st *tabletState) error {
+func (st *tabletState) loadMetas(txn *badger.Txn, tablet catalog.TabletID, match func(*segmentMeta) error) error {
 	read := func(id uint64) (meta *segmentMeta, err error) {
 		var empty bool
 		err = viewItem(txn, st.space.key(partKey(id, 0)), &empty, func(part []byte) error {
 			if meta, err = decodeSegmentMeta(part); err == nil {
-				err = meta.matches(t.Table())
+				err = match(meta)
 			}
 			return err
 		})
@@ -313,7 +408,7 @@ func (t *Tablet) loadMetas(txn *badger.Txn, st *tabletState) error {
 			err = errors.New("the value is missing from the value log")
 		}
 		if err != nil {
-			return nil, corrupted(t.id, id, "metadata", err)
+			return nil, corrupted(tablet, id, "metadata", err)
 		}
 		return meta, nil
 	}
@@ -322,7 +417,6 @@ func (t *Tablet) loadMetas(txn *badger.Txn, st *tabletState) error {
 		if s.meta, err = read(s.id); err != nil {
 			return err
 		}
-		st.rows += uint64(s.meta.rows)
 		if s.id&localSegment != 0 {
 			st.local = max(st.local, s.id&^localSegment)
 		}
@@ -344,11 +438,17 @@ func (t *Tablet) loadMetas(txn *badger.Txn, st *tabletState) error {
 // staged and compaction replaced before the last stop. Runs before readers.
 func (t *Tablet) deleteOrphans() error {
 	live := t.state.liveSegments()
-	prefix := t.state.space.key([]byte{keyPart})
-	return t.store.deleteKeys(noCancel, prefix, func(key []byte) bool {
-		key = key[len(prefix):]
-		return len(key) != 10 || !live[binary.BigEndian.Uint64(key)]
-	})
+	for _, kind := range []byte{keyPart, keyDeletes} {
+		prefix := t.state.space.key([]byte{kind})
+		err := t.store.deleteKeys(noCancel, prefix, func(key []byte) bool {
+			key = key[len(prefix):]
+			return len(key) < 8 || !live[binary.BigEndian.Uint64(key)]
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (st *tabletState) liveSegments() map[uint64]bool {
@@ -414,8 +514,28 @@ func (t *Tablet) deleteDead(d deadData) error {
 				return ioError(err, "deleting segment %d", s.id)
 			}
 		}
+		if s.deletes != nil {
+			if err := deleteMarkRecords(batch, d.space, s); err != nil {
+				return err
+			}
+		}
 		t.store.cache.dropSegment(d.instance, s.id, s.chunks)
 		t.store.deleted.Add(int64(s.bytes))
 	}
 	return ioError(batch.Flush(), "deleting segments")
+}
+
+func deleteMarkRecords(batch *badger.WriteBatch, sp *space, s deadSegment) error {
+	if err := batch.Delete(sp.key(deletesKey(s.id))); err != nil {
+		return ioError(err, "deleting the marks of segment %d", s.id)
+	}
+	for k, p := range s.deletes.pages {
+		if p == nil {
+			continue
+		}
+		if err := batch.Delete(sp.key(deletePageKey(s.id, k))); err != nil {
+			return ioError(err, "deleting the marks of segment %d", s.id)
+		}
+	}
+	return nil
 }

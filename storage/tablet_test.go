@@ -371,8 +371,15 @@ func TestSetTable(t *testing.T) {
 	if r := insert(t, tab, "b", 1, intsBatch(1)); r.Err == nil || r.Err.Message != `duplicate key value violates unique constraint "other_pkey"` {
 		t.Errorf("%+v", r)
 	}
-	if err := tab.SetTable(tableOf([]int{0}, catalog.BigInt)); err == nil {
-		t.Error("fewer columns were accepted")
+	for name, bad := range map[string]*catalog.Table{
+		"another type":  tableOf([]int{0}, catalog.BigInt, catalog.Text),
+		"another key":   tableOf([]int{1}, catalog.BigInt, catalog.BigInt),
+		"no key":        tableOf(nil, catalog.BigInt, catalog.BigInt),
+		"another table": {ID: 99, Columns: intsTable().Columns, PrimaryKey: []int{0}},
+	} {
+		if err := tab.SetTable(bad); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
 	}
 }
 

@@ -57,6 +57,16 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if r.err != nil || n <= 0 {
+		r.err = errShort
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
 // count reads a uvarint that may not exceed limit.
 func (r *reader) count(limit uint64) int {
 	n := r.uvarint()

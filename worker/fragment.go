@@ -23,6 +23,8 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 		Exchanges:   &exchangeReader{server: s, fragment: f},
 		Parallelism: s.cfg.Parallelism,
 		Budget:      f.query.budget,
+		SpillDir:    s.cfg.SpillDir,
+		MaxSpill:    f.plan.MaxSpill,
 	}
 	op, err := exec.Build(ctx, f.plan.Operators, env)
 	if err != nil {

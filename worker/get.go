@@ -11,6 +11,7 @@ import (
 	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 // DoGet streams one exchange of a registered fragment.
@@ -27,12 +28,31 @@ func (s *Server) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer
 	if err := s.authorize(stream.Context(), ticket.GetAuthorization()); err != nil {
 		return flightproto.ToStatus(err)
 	}
+	if ticket.GetStart() != nil {
+		if err := s.startRiding(stream, ticket); err != nil {
+			return flightproto.ToStatus(err)
+		}
+	}
 	out, start, err := s.registry.claim(ticket.GetQueryId(),
 		planner.FragmentID(ticket.GetFragment()), planner.ExchangeID(ticket.GetExchange()), ticket.GetTabletGeneration())
 	if err != nil {
 		return flightproto.ToStatus(err)
 	}
 	return flightproto.ToStatus(s.stream(out, start, stream))
+}
+
+// startRiding registers the fragments that a ticket brings along. The answer to
+// a start, the clock, goes behind the rows.
+func (s *Server) startRiding(stream flight.FlightService_DoGetServer, ticket *pb.Ticket) error {
+	if got := ticket.GetStart().GetQueryId(); got != ticket.GetQueryId() {
+		return sqlstate.New(sqlstate.ProtocolViolation, "the ticket of query %s starts query %s", ticket.GetQueryId(), got)
+	}
+	answer, err := s.start(stream.Context(), ticket.GetStart())
+	if err != nil {
+		return err
+	}
+	stream.SetTrailer(flightproto.ClockTrailer(answer.GetClock()))
+	return nil
 }
 
 // stream runs a claimed output to its end, or until its query or its consumer

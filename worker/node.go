@@ -48,6 +48,10 @@ type Tablet interface {
 	Staged() []storage.StagedTxn
 	// Rows is how many rows are committed.
 	Rows() uint64
+	// Table is the version of the table that the replica knows.
+	Table() *catalog.Table
+	// SetTable tells the replica of a newer version.
+	SetTable(*catalog.Table) error
 }
 
 // Snapshot is a pinned state of a tablet. It stays readable until Release.
@@ -89,7 +93,30 @@ func (n realNode) DoMeta(ctx context.Context, command string, body []byte) ([]by
 }
 
 func (n realNode) Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
+	if carriesRows(command) {
+		if err := n.node.Store().CheckSpaceFor(admissionBytes); err != nil {
+			return storage.Result{}, err
+		}
+	}
 	return n.node.Host().Propose(ctx, id, command)
+}
+
+// admissionBytes must be free beyond the store's own reserve for rows to be
+// accepted. A replica that cannot apply an entry stops, and its reads with it,
+// so a disk that fills up has to refuse writers while the entries under way,
+// twice on disk as log and as data, still fit.
+const admissionBytes = 128 << 20
+
+// carriesRows reports whether a command adds rows. Others must go through on a
+// full disk: they end transactions and free space.
+func carriesRows(command storage.Command) bool {
+	switch c := command.(type) {
+	case storage.Stage:
+		return true
+	case storage.Commit:
+		return len(c.Inline) > 0
+	}
+	return false
 }
 
 func (n realNode) ReadIndex(ctx context.Context, id catalog.TabletID) error {
@@ -163,6 +190,9 @@ func (s *Server) replica(ctx context.Context, table *catalog.Table, tablet *cata
 			sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d", tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
 				WithHint("Refresh the table's placement and retry."))
 	}
+	if err := s.stopped(table, tablet); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MetadataWait)
 	defer cancel()
 	poll := newPoll(time.Millisecond, 50*time.Millisecond)
@@ -178,6 +208,20 @@ func (s *Server) replica(ctx context.Context, table *catalog.Table, tablet *cata
 	return nil, flightproto.WithReason(flightproto.Unavailable,
 		sqlstate.New(sqlstate.CannotConnectNow, "the replica of tablet %d of table %s on node %d is not running", tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
 			WithHint("Retry in a moment."))
+}
+
+// stopped is an error that says why when the local replica of a tablet has
+// stopped itself. It will not come back before the process is restarted.
+func (s *Server) stopped(table *catalog.Table, tablet *catalog.Tablet) error {
+	for _, status := range s.cfg.Node.Tablets() {
+		if status.Tablet == tablet.ID && status.Failure != "" {
+			return flightproto.WithReason(flightproto.Unavailable,
+				sqlstate.New(sqlstate.ConnectionFailure, "the replica of tablet %d of table %s on node %d has stopped: %s",
+					tablet.ID, table.QualifiedName(), s.cfg.Node.ID(), status.Failure).
+					WithHint("Mend what the message names and restart the worker."))
+		}
+	}
+	return nil
 }
 
 // poll waits a little longer each time, for conditions that nobody announces.

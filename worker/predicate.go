@@ -121,7 +121,8 @@ func scanColumn(scan *planner.TabletScan, e planner.Expr) (int, bool) {
 	if !ok || c.Index < 0 || c.Index >= len(scan.Projection) {
 		return 0, false
 	}
-	return scan.Projection[c.Index], true
+	ordinal := scan.Projection[c.Index]
+	return ordinal, ordinal >= 0 // hidden columns are in no zone map
 }
 
 // comparable returns the column behind an operand, seen through casts that

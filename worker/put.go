@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"skein/catalog"
@@ -60,14 +61,22 @@ func (s *Server) receive(ctx context.Context, stream flight.FlightService_DoPutS
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := newWrite(ctx, cancel, s, header, table)
-	incoming := s.read(ctx, &replay{first: first, rest: stream}, table)
+	schema := table.ArrowSchema()
+	if header.GetDeletes() {
+		schema = rowIDSchema()
+	}
+	incoming := s.read(ctx, &replay{first: first, rest: stream}, schema)
 	for {
 		select {
 		case in := <-incoming:
 			if in.err == nil && in.batch == nil {
 				return w.finish()
 			}
-			if in.err == nil {
+			switch {
+			case in.err != nil:
+			case header.GetDeletes():
+				in.err = w.addDeletes(in.batch)
+			default:
 				in.err = w.add(in.batch)
 			}
 			if in.err != nil {
@@ -88,10 +97,10 @@ type incoming struct {
 // read receives batches in a goroutine, so that a failure elsewhere need not
 // wait for a client that is slow to send; it ends with ctx or when the RPC,
 // whose stream it reads, returns.
-func (s *Server) read(ctx context.Context, from flight.DataStreamReader, table *catalog.Table) <-chan incoming {
+func (s *Server) read(ctx context.Context, from flight.DataStreamReader, schema *arrow.Schema) <-chan incoming {
 	out := make(chan incoming)
 	s.tasks.Go(func() {
-		reader := flightproto.NewBatchReader(from, flightproto.PhysicalSchema(table.ArrowSchema()))
+		reader := flightproto.NewBatchReader(from, flightproto.PhysicalSchema(schema))
 		defer reader.Close()
 		for {
 			batch, err := reader.Next()
@@ -128,10 +137,10 @@ func (s *Server) writable(ctx context.Context, header *pb.WriteHeader) (*catalog
 		return nil, flightproto.WithReason(flightproto.StaleMetadata,
 			sqlstate.New(sqlstate.SerializationFailure, "tablet %d is not of table %s any more", header.GetTabletId(), table.QualifiedName()))
 	}
-	if _, err := s.replica(ctx, table, tablet); err != nil {
-		return nil, err
+	if v := header.GetTableVersion(); v != 0 && v != table.Version {
+		return nil, staleTable(table, v)
 	}
-	return table, nil
+	return table, s.current(ctx, table, tablet)
 }
 
 // replay is a stream whose first message was read before.

@@ -293,9 +293,11 @@ func TestStartRefusesBadRequests(t *testing.T) {
 		"other generation": {func(r *pb.StartRequest) { r.Fragments[0].TabletGeneration = 8 }, sqlstate.SerializationFailure, flightproto.StaleMetadata},
 		"dropped table": {func(r *pb.StartRequest) { r.Fragments[0].Operators[0].GetTabletScan().TableId = 404 },
 			sqlstate.UndefinedTable, flightproto.StaleMetadata},
+		"altered table": {func(r *pb.StartRequest) { r.Fragments[0].Operators[0].GetTabletScan().TableVersion++ },
+			sqlstate.SerializationFailure, flightproto.StaleMetadata},
 		"tablet elsewhere": {func(r *pb.StartRequest) {
 			s := r.Fragments[0].Operators[0].GetTabletScan()
-			s.TableId, s.TabletId = uint64(elsewhere.ID), uint64(elsewhere.Tablets[0].ID)
+			s.TableId, s.TabletId, s.TableVersion = uint64(elsewhere.ID), uint64(elsewhere.Tablets[0].ID), elsewhere.Version
 		}, sqlstate.ConnectionFailure, flightproto.TabletMoved},
 	} {
 		p := newPlan()

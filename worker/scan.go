@@ -34,18 +34,29 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 	if err != nil {
 		return nil, edge(err)
 	}
+	// A query of one snapshot may outlive its table's columns.
+	if err := r.server.current(ctx, scan.Table, tablet); err != nil {
+		return nil, edge(err)
+	}
+	layout := layoutOf(scan)
 	sources, err := pinned.Scan(storage.ScanOptions{
-		Columns:     scan.Projection,
+		Columns:     layout.stored,
 		Predicates:  predicates(scan),
 		Parallelism: max(parallelism, 1),
+		RowIDs:      layout.rowIDs,
+		DefaultOf:   defaultsOf(ctx, scan.Table),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("scanning tablet %d of table %s: %w", scan.Tablet, scan.Table.QualifiedName(), err)
 	}
+	// The columns were counted in the replica's version of the table.
+	if err := r.server.current(ctx, scan.Table, tablet); err != nil {
+		return nil, edge(err)
+	}
 	schema := scanSchema(scan)
 	operators := make([]exec.Operator, len(sources))
 	for i, source := range sources {
-		operators[i] = &scanOperator{schema: schema, source: source}
+		operators[i] = &scanOperator{schema: schema, source: layout.over(source)}
 	}
 	return operators, nil
 }
@@ -54,7 +65,7 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 func scanSchema(scan *planner.TabletScan) *arrow.Schema {
 	fields := make([]arrow.Field, len(scan.Projection))
 	for i, ordinal := range scan.Projection {
-		c := &scan.Table.Columns[ordinal]
+		c := planner.ProjectedColumn(scan.Table, ordinal)
 		fields[i] = arrow.Field{Name: c.Name, Type: catalog.PhysicalType(c.Type), Nullable: c.Nullable}
 	}
 	return arrow.NewSchema(fields, nil)

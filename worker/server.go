@@ -31,6 +31,7 @@ type Config struct {
 	Parallelism      int           // goroutines per pipeline, default GOMAXPROCS
 	MemoryBytes      int64         // of all queries, default 2 GiB
 	QueryMemoryBytes int64         // of one query, default MemoryBytes
+	SpillDir         string        // where operators out of memory put rows aside; empty: they fail
 	DefaultLease     time.Duration // of queries that ask for none, default 10 min
 	MaxLease         time.Duration // default 24 h
 	SweepInterval    time.Duration // of the lease check, default 1 s

@@ -51,6 +51,8 @@ func describe(entry *flightproto.TabletStatus, tablet Tablet, now uint64) {
 	stats := snapshot.Stats()
 	entry.Bytes = stats.Bytes
 	for _, c := range stats.Columns {
-		entry.Columns = append(entry.Columns, flightproto.ColumnStatus{Nulls: c.Nulls, Bytes: c.Bytes})
+		entry.Columns = append(entry.Columns, flightproto.ColumnStatus{
+			Nulls: c.Nulls, Bytes: c.Bytes, Distinct: c.Distinct, Min: c.MinKey, Max: c.MaxKey,
+		})
 	}
 }

@@ -26,7 +26,7 @@ func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb
 	// Aborts and questions are answered by the outcome; other steps that did
 	// not do what was asked are answered by the reason.
 	switch command.(type) {
-	case storage.Prepare, storage.Commit:
+	case storage.Prepare, storage.Commit, storage.Truncate:
 		if result.Err != nil {
 			return nil, result.Err
 		}
@@ -43,6 +43,7 @@ func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb
 	s.log.DebugContext(ctx, "transaction step", "txn", request.GetTransactionId(), "tablet", tablet, "step", request.GetStep(), "outcome", result.Outcome)
 	return &pb.TransactResponse{
 		Outcome: outcome, CommitTimestamp: result.Timestamp, Clock: s.cfg.Node.Clock().Now(),
+		Changes: changesOf(result),
 	}, nil
 }
 
@@ -76,6 +77,7 @@ func (s *Server) stepCommand(request *pb.TransactRequest) (storage.Command, erro
 		return storage.Prepare{
 			Txn: txn, Segments: request.GetSegments(),
 			Primary: catalog.TabletID(request.GetPrimaryTabletId()), Floor: s.cfg.Node.Clock().Now(),
+			Deletes: request.GetDeletes(),
 		}, nil
 	case pb.TransactRequest_COMMIT:
 		if request.GetCommitTimestamp() == 0 {
@@ -84,7 +86,14 @@ func (s *Server) stepCommand(request *pb.TransactRequest) (storage.Command, erro
 		if err := s.observe(request.GetCommitTimestamp()); err != nil {
 			return nil, err
 		}
-		return storage.Commit{Txn: txn, Segments: request.GetSegments(), Timestamp: request.GetCommitTimestamp()}, nil
+		return storage.Commit{
+			Txn: txn, Segments: request.GetSegments(), Deletes: request.GetDeletes(), Timestamp: request.GetCommitTimestamp(),
+		}, nil
+	case pb.TransactRequest_TRUNCATE:
+		if err := s.observe(request.GetCommitTimestamp()); err != nil {
+			return nil, err
+		}
+		return storage.Truncate{Txn: txn, Timestamp: request.GetCommitTimestamp()}, nil
 	case pb.TransactRequest_ABORT:
 		return storage.Abort{Txn: txn}, nil
 	case pb.TransactRequest_RESOLVE:
@@ -95,6 +104,8 @@ func (s *Server) stepCommand(request *pb.TransactRequest) (storage.Command, erro
 
 func wireOutcome(o storage.Outcome) (pb.TransactResponse_Outcome, error) {
 	switch o {
+	case storage.Staged:
+		return pb.TransactResponse_STAGED, nil
 	case storage.Prepared:
 		return pb.TransactResponse_PREPARED, nil
 	case storage.Committed:

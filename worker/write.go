@@ -43,6 +43,7 @@ type write struct {
 	total    uint64            // rows received
 	segments uint32            // handed to the group
 	touched  bool              // something may have been proposed
+	deletes  deletions
 }
 
 func newWrite(ctx context.Context, cancel context.CancelCauseFunc, s *Server, header *pb.WriteHeader, table *catalog.Table) *write {
@@ -139,13 +140,14 @@ func (w *write) stage(seq uint32, segment *storage.Segment) error {
 			defer func() { <-w.slots }()
 			return w.propose(ctx, storage.Stage{
 				Txn: w.header.GetTransactionId(), Seq: seq, Part: uint32(i), Parts: uint32(len(parts)), Data: part,
+				OnConflict: conflictMode(w.header),
 			})
 		})
 	}
 	return group.Wait()
 }
 
-func (w *write) propose(ctx context.Context, stage storage.Stage) error {
+func (w *write) propose(ctx context.Context, stage storage.Command) error {
 	result, err := w.server.cfg.Node.Propose(ctx, w.tablet, stage)
 	switch {
 	case err != nil:
@@ -153,7 +155,7 @@ func (w *write) propose(ctx context.Context, stage storage.Stage) error {
 	case result.Err != nil:
 		return result.Err
 	case result.Outcome == storage.Aborted:
-		return sqlstate.New(sqlstate.SerializationFailure, "transaction %s was aborted while its rows arrived", stage.Txn)
+		return sqlstate.New(sqlstate.SerializationFailure, "transaction %s was aborted while its rows arrived", w.header.GetTransactionId())
 	}
 	return nil
 }
@@ -174,20 +176,27 @@ func (w *write) finish() (*pb.WriteResult, error) {
 	if err := w.flush(); err != nil {
 		return nil, w.fail(err)
 	}
+	if err := w.stageDeletes(); err != nil {
+		return nil, w.fail(err)
+	}
 	if err := w.group.Wait(); err != nil {
 		return nil, w.fail(err)
 	}
 	if !w.header.GetAutoCommit() {
-		return w.result(0), nil
+		return w.result(storage.Result{}), nil
 	}
-	return w.commit(storage.Commit{Segments: w.segments})
+	return w.commit(storage.Commit{Segments: w.segments, Deletes: w.deletes.lists})
 }
 
 // commitInline commits a write that fits one segment, in one log entry if the
 // segment is small.
 func (w *write) commitInline() (*pb.WriteResult, error) {
-	if w.rows == 0 {
-		return w.result(w.server.cfg.Node.Clock().Now()), nil
+	deleted := w.header.GetDeletedRows()
+	switch {
+	case w.rows == 0 && len(deleted) == 0:
+		return w.result(storage.Result{Timestamp: w.server.cfg.Node.Clock().Now()}), nil
+	case w.rows == 0:
+		return w.commit(storage.Commit{InlineDelete: deleted})
 	}
 	segment, err := w.server.encode(w.parent, w.table, w.pending)
 	if err != nil {
@@ -195,13 +204,13 @@ func (w *write) commitInline() (*pb.WriteResult, error) {
 	}
 	parts := segment.Parts()
 	if len(parts) == 1 && len(parts[0]) <= w.server.cfg.InlineBytes {
-		return w.commit(storage.Commit{Inline: parts[0]})
+		return w.commit(storage.Commit{Inline: parts[0], OnConflict: conflictMode(w.header), InlineDelete: deleted})
 	}
 	w.segments, w.touched = 1, true
 	if err := w.stage(0, segment); err != nil {
 		return nil, w.fail(err)
 	}
-	return w.commit(storage.Commit{Segments: 1})
+	return w.commit(storage.Commit{Segments: 1, InlineDelete: deleted})
 }
 
 func (w *write) commit(command storage.Commit) (*pb.WriteResult, error) {
@@ -222,12 +231,13 @@ func (w *write) commit(command storage.Commit) (*pb.WriteResult, error) {
 	if result.Outcome != storage.Committed {
 		return nil, sqlstate.New(sqlstate.SerializationFailure, "transaction %s is %s", command.Txn, result.Outcome)
 	}
-	return w.result(result.Timestamp), nil
+	return w.result(result), nil
 }
 
-func (w *write) result(timestamp uint64) *pb.WriteResult {
+func (w *write) result(r storage.Result) *pb.WriteResult {
 	return &pb.WriteResult{
-		Rows: w.total, Segments: w.segments, CommitTimestamp: timestamp, Clock: w.server.cfg.Node.Clock().Now(),
+		Rows: w.total, Segments: w.segments, Deletes: w.deletes.lists, CommitTimestamp: r.Timestamp,
+		Clock: w.server.cfg.Node.Clock().Now(), Changes: changesOf(r),
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 type loadOptions struct {
-	addr, table, mode, null, delimiter string
-	create, quiet                      bool
+	addr, table, mode, onConflict, null, delimiter string
+	create, quiet                                  bool
 }
 
 func newLoad() *cobra.Command {
@@ -38,6 +38,7 @@ func newLoad() *cobra.Command {
 	f.StringVar(&o.table, "table", "", "table to load into, name or schema.name")
 	f.BoolVar(&o.create, "create", false, "create the table where it is missing; the same as --mode create_append")
 	f.StringVar(&o.mode, "mode", string(client.Append), "append, create, create_append or replace")
+	f.StringVar(&o.onConflict, "on-conflict", string(client.FailOnConflict), "what to do with rows whose primary key is taken: error, ignore or replace")
 	f.StringVar(&o.delimiter, "delimiter", "", "CSV delimiter (default comma, tab for .tsv)")
 	f.StringVar(&o.null, "null", "", "CSV field that stands for NULL")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
@@ -55,6 +56,10 @@ func load(ctx context.Context, path string, o *loadOptions, out, status io.Write
 		return err
 	}
 	mode, err := client.ParseMode(o.mode)
+	if err != nil {
+		return err
+	}
+	conflict, err := client.ParseConflict(o.onConflict)
 	if err != nil {
 		return err
 	}
@@ -81,7 +86,7 @@ func load(ctx context.Context, path string, o *loadOptions, out, status io.Write
 	if f, ok := status.(*os.File); ok && !o.quiet && isTerminal(f) {
 		stop = showProgress(f, filepath.Base(path), rows)
 	}
-	n, err := c.Ingest(ctx, table, mode, rows)
+	n, err := c.IngestOnConflict(ctx, table, mode, conflict, rows)
 	stop(err == nil)
 	if err != nil {
 		return fmt.Errorf("loading %s: %w", path, err)

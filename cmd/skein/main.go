@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -39,7 +41,7 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return exitInterrupted
 	}
-	_, _ = fmt.Fprintln(stderr, "skein:", err) // stderr is the last resort
+	_, _ = fmt.Fprintln(stderr, "skein:", printable(err.Error())) // stderr is the last resort
 	return exitFailure
 }
 
@@ -50,6 +52,17 @@ func newRoot(stdin *os.File) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDev(), newGateway(), newWorker(), newSQL(stdin), newLoad(), newHealth(), newVersion())
+	root.AddCommand(newDev(), newGateway(), newWorker(), newSQL(stdin), newLoad(), newHealth(), newAdmin(), newVersion())
 	return root
+}
+
+// printable keeps what a damaged file brought into an error from reaching the
+// terminal as control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"skein/cmd/skein/internal/client"
 	"skein/cmd/skein/internal/config"
@@ -50,9 +51,9 @@ func newSQL(stdin *os.File) *cobra.Command {
 				s.notes = cmd.OutOrStdout()
 			}
 			switch {
-			case command != "" && len(args) > 0:
+			case cmd.Flags().Changed("command") && len(args) > 0:
 				return errors.New("give statements with -c or a FILE, not both")
-			case command != "":
+			case cmd.Flags().Changed("command"):
 				return s.script(cmd.Context(), command)
 			case len(args) == 1 && args[0] != "-":
 				text, err := os.ReadFile(args[0])
@@ -85,8 +86,7 @@ func addAddr(cmd *cobra.Command, addr *string) {
 }
 
 func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeNamedPipe == 0 && f.Name() != os.DevNull
+	return term.IsTerminal(int(f.Fd()))
 }
 
 // script runs all statements of a text; the last needs no semicolon.

@@ -24,6 +24,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What becomes of rows whose key is taken.
+type WriteHeader_OnConflict int32
+
+const (
+	WriteHeader_ERROR   WriteHeader_OnConflict = 0
+	WriteHeader_IGNORE  WriteHeader_OnConflict = 1
+	WriteHeader_REPLACE WriteHeader_OnConflict = 2
+)
+
+// Enum value maps for WriteHeader_OnConflict.
+var (
+	WriteHeader_OnConflict_name = map[int32]string{
+		0: "ERROR",
+		1: "IGNORE",
+		2: "REPLACE",
+	}
+	WriteHeader_OnConflict_value = map[string]int32{
+		"ERROR":   0,
+		"IGNORE":  1,
+		"REPLACE": 2,
+	}
+)
+
+func (x WriteHeader_OnConflict) Enum() *WriteHeader_OnConflict {
+	p := new(WriteHeader_OnConflict)
+	*p = x
+	return p
+}
+
+func (x WriteHeader_OnConflict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WriteHeader_OnConflict) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_proto_enumTypes[0].Descriptor()
+}
+
+func (WriteHeader_OnConflict) Type() protoreflect.EnumType {
+	return &file_skein_proto_enumTypes[0]
+}
+
+func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
+func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{41, 0}
+}
+
 type TransactRequest_Step int32
 
 const (
@@ -32,6 +82,7 @@ const (
 	TransactRequest_COMMIT           TransactRequest_Step = 2 // on the primary this decides the transaction
 	TransactRequest_ABORT            TransactRequest_Step = 3
 	TransactRequest_RESOLVE          TransactRequest_Step = 4 // on the primary: the outcome, aborting if undecided
+	TransactRequest_TRUNCATE         TransactRequest_Step = 5 // empty the tablet: at commit_timestamp, or if 0 as part of the transaction
 )
 
 // Enum value maps for TransactRequest_Step.
@@ -42,6 +93,7 @@ var (
 		2: "COMMIT",
 		3: "ABORT",
 		4: "RESOLVE",
+		5: "TRUNCATE",
 	}
 	TransactRequest_Step_value = map[string]int32{
 		"STEP_UNSPECIFIED": 0,
@@ -49,6 +101,7 @@ var (
 		"COMMIT":           2,
 		"ABORT":            3,
 		"RESOLVE":          4,
+		"TRUNCATE":         5,
 	}
 )
 
@@ -63,11 +116,11 @@ func (x TransactRequest_Step) String() string {
 }
 
 func (TransactRequest_Step) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_proto_enumTypes[0].Descriptor()
+	return file_skein_proto_enumTypes[1].Descriptor()
 }
 
 func (TransactRequest_Step) Type() protoreflect.EnumType {
-	return &file_skein_proto_enumTypes[0]
+	return &file_skein_proto_enumTypes[1]
 }
 
 func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
@@ -76,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{38, 0}
+	return file_skein_proto_rawDescGZIP(), []int{44, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -86,6 +139,7 @@ const (
 	TransactResponse_PREPARED            TransactResponse_Outcome = 1
 	TransactResponse_COMMITTED           TransactResponse_Outcome = 2
 	TransactResponse_ABORTED             TransactResponse_Outcome = 3
+	TransactResponse_STAGED              TransactResponse_Outcome = 4 // of a TRUNCATE without a timestamp
 )
 
 // Enum value maps for TransactResponse_Outcome.
@@ -95,12 +149,14 @@ var (
 		1: "PREPARED",
 		2: "COMMITTED",
 		3: "ABORTED",
+		4: "STAGED",
 	}
 	TransactResponse_Outcome_value = map[string]int32{
 		"OUTCOME_UNSPECIFIED": 0,
 		"PREPARED":            1,
 		"COMMITTED":           2,
 		"ABORTED":             3,
+		"STAGED":              4,
 	}
 )
 
@@ -115,11 +171,11 @@ func (x TransactResponse_Outcome) String() string {
 }
 
 func (TransactResponse_Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_proto_enumTypes[1].Descriptor()
+	return file_skein_proto_enumTypes[2].Descriptor()
 }
 
 func (TransactResponse_Outcome) Type() protoreflect.EnumType {
-	return &file_skein_proto_enumTypes[1]
+	return &file_skein_proto_enumTypes[2]
 }
 
 func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
@@ -128,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{39, 0}
+	return file_skein_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type Type struct {
@@ -1083,6 +1139,9 @@ type AggCall struct {
 	Arg           int32                  `protobuf:"zigzag32,2,opt,name=arg,proto3" json:"arg,omitempty"` // -1 for count(*)
 	Type          *Type                  `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Args          []uint32               `protobuf:"varint,5,rep,packed,name=args,proto3" json:"args,omitempty"` // further arguments
+	Distinct      bool                   `protobuf:"varint,6,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	OrderBy       []*SortKey             `protobuf:"bytes,7,rep,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,6 +1204,223 @@ func (x *AggCall) GetName() string {
 	return ""
 }
 
+func (x *AggCall) GetArgs() []uint32 {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *AggCall) GetDistinct() bool {
+	if x != nil {
+		return x.Distinct
+	}
+	return false
+}
+
+func (x *AggCall) GetOrderBy() []*SortKey {
+	if x != nil {
+		return x.OrderBy
+	}
+	return nil
+}
+
+type WindowCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Func          string                 `protobuf:"bytes,1,opt,name=func,proto3" json:"func,omitempty"`
+	Args          []uint32               `protobuf:"varint,2,rep,packed,name=args,proto3" json:"args,omitempty"`
+	Frame         *WindowFrame           `protobuf:"bytes,3,opt,name=frame,proto3" json:"frame,omitempty"`
+	Type          *Type                  `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WindowCall) Reset() {
+	*x = WindowCall{}
+	mi := &file_skein_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WindowCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WindowCall) ProtoMessage() {}
+
+func (x *WindowCall) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WindowCall.ProtoReflect.Descriptor instead.
+func (*WindowCall) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WindowCall) GetFunc() string {
+	if x != nil {
+		return x.Func
+	}
+	return ""
+}
+
+func (x *WindowCall) GetArgs() []uint32 {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *WindowCall) GetFrame() *WindowFrame {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *WindowCall) GetType() *Type {
+	if x != nil {
+		return x.Type
+	}
+	return nil
+}
+
+func (x *WindowCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type WindowFrame struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Start         *FrameBound            `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
+	End           *FrameBound            `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	Exclude       string                 `protobuf:"bytes,4,opt,name=exclude,proto3" json:"exclude,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WindowFrame) Reset() {
+	*x = WindowFrame{}
+	mi := &file_skein_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WindowFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WindowFrame) ProtoMessage() {}
+
+func (x *WindowFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WindowFrame.ProtoReflect.Descriptor instead.
+func (*WindowFrame) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WindowFrame) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *WindowFrame) GetStart() *FrameBound {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *WindowFrame) GetEnd() *FrameBound {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *WindowFrame) GetExclude() string {
+	if x != nil {
+		return x.Exclude
+	}
+	return ""
+}
+
+type FrameBound struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Offset        *Literal               `protobuf:"bytes,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrameBound) Reset() {
+	*x = FrameBound{}
+	mi := &file_skein_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrameBound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrameBound) ProtoMessage() {}
+
+func (x *FrameBound) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrameBound.ProtoReflect.Descriptor instead.
+func (*FrameBound) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *FrameBound) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FrameBound) GetOffset() *Literal {
+	if x != nil {
+		return x.Offset
+	}
+	return nil
+}
+
 type SortKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Column        uint32                 `protobuf:"varint,1,opt,name=column,proto3" json:"column,omitempty"`
@@ -1156,7 +1432,7 @@ type SortKey struct {
 
 func (x *SortKey) Reset() {
 	*x = SortKey{}
-	mi := &file_skein_proto_msgTypes[14]
+	mi := &file_skein_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1444,7 @@ func (x *SortKey) String() string {
 func (*SortKey) ProtoMessage() {}
 
 func (x *SortKey) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[14]
+	mi := &file_skein_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1457,7 @@ func (x *SortKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SortKey.ProtoReflect.Descriptor instead.
 func (*SortKey) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{14}
+	return file_skein_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SortKey) GetColumn() uint32 {
@@ -1209,13 +1485,14 @@ type JoinKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Left          uint32                 `protobuf:"varint,1,opt,name=left,proto3" json:"left,omitempty"`
 	Right         uint32                 `protobuf:"varint,2,opt,name=right,proto3" json:"right,omitempty"`
+	NullSafe      bool                   `protobuf:"varint,3,opt,name=null_safe,json=nullSafe,proto3" json:"null_safe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinKey) Reset() {
 	*x = JoinKey{}
-	mi := &file_skein_proto_msgTypes[15]
+	mi := &file_skein_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1504,7 @@ func (x *JoinKey) String() string {
 func (*JoinKey) ProtoMessage() {}
 
 func (x *JoinKey) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[15]
+	mi := &file_skein_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1517,7 @@ func (x *JoinKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinKey.ProtoReflect.Descriptor instead.
 func (*JoinKey) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{15}
+	return file_skein_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinKey) GetLeft() uint32 {
@@ -1255,6 +1532,13 @@ func (x *JoinKey) GetRight() uint32 {
 		return x.Right
 	}
 	return 0
+}
+
+func (x *JoinKey) GetNullSafe() bool {
+	if x != nil {
+		return x.NullSafe
+	}
+	return false
 }
 
 type Operator struct {
@@ -1273,6 +1557,9 @@ type Operator struct {
 	//	*Operator_MergeSort
 	//	*Operator_TopK
 	//	*Operator_Limit
+	//	*Operator_CompleteAggregate
+	//	*Operator_Window
+	//	*Operator_UnionAll
 	Kind          isOperator_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1280,7 +1567,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_skein_proto_msgTypes[16]
+	mi := &file_skein_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1579,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[16]
+	mi := &file_skein_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1592,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{16}
+	return file_skein_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Operator) GetKind() isOperator_Kind {
@@ -1423,6 +1710,33 @@ func (x *Operator) GetLimit() *LimitOp {
 	return nil
 }
 
+func (x *Operator) GetCompleteAggregate() *Aggregate {
+	if x != nil {
+		if x, ok := x.Kind.(*Operator_CompleteAggregate); ok {
+			return x.CompleteAggregate
+		}
+	}
+	return nil
+}
+
+func (x *Operator) GetWindow() *WindowOp {
+	if x != nil {
+		if x, ok := x.Kind.(*Operator_Window); ok {
+			return x.Window
+		}
+	}
+	return nil
+}
+
+func (x *Operator) GetUnionAll() *UnionAll {
+	if x != nil {
+		if x, ok := x.Kind.(*Operator_UnionAll); ok {
+			return x.UnionAll
+		}
+	}
+	return nil
+}
+
 type isOperator_Kind interface {
 	isOperator_Kind()
 }
@@ -1475,6 +1789,18 @@ type Operator_Limit struct {
 	Limit *LimitOp `protobuf:"bytes,12,opt,name=limit,proto3,oneof"`
 }
 
+type Operator_CompleteAggregate struct {
+	CompleteAggregate *Aggregate `protobuf:"bytes,13,opt,name=complete_aggregate,json=completeAggregate,proto3,oneof"`
+}
+
+type Operator_Window struct {
+	Window *WindowOp `protobuf:"bytes,14,opt,name=window,proto3,oneof"`
+}
+
+type Operator_UnionAll struct {
+	UnionAll *UnionAll `protobuf:"bytes,15,opt,name=union_all,json=unionAll,proto3,oneof"`
+}
+
 func (*Operator_TabletScan) isOperator_Kind() {}
 
 func (*Operator_Values) isOperator_Kind() {}
@@ -1499,19 +1825,26 @@ func (*Operator_TopK) isOperator_Kind() {}
 
 func (*Operator_Limit) isOperator_Kind() {}
 
+func (*Operator_CompleteAggregate) isOperator_Kind() {}
+
+func (*Operator_Window) isOperator_Kind() {}
+
+func (*Operator_UnionAll) isOperator_Kind() {}
+
 type TabletScan struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TableId       uint64                 `protobuf:"varint,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
 	TabletId      uint64                 `protobuf:"varint,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
-	Projection    []uint32               `protobuf:"varint,3,rep,packed,name=projection,proto3" json:"projection,omitempty"`
+	Projection    []int32                `protobuf:"zigzag32,3,rep,packed,name=projection,proto3" json:"projection,omitempty"` // -1: the row id, -2: the tablet id
 	Filter        *Expr                  `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	TableVersion  uint64                 `protobuf:"varint,5,opt,name=table_version,json=tableVersion,proto3" json:"table_version,omitempty"` // of the columns that the ordinals count
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TabletScan) Reset() {
 	*x = TabletScan{}
-	mi := &file_skein_proto_msgTypes[17]
+	mi := &file_skein_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1856,7 @@ func (x *TabletScan) String() string {
 func (*TabletScan) ProtoMessage() {}
 
 func (x *TabletScan) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[17]
+	mi := &file_skein_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1869,7 @@ func (x *TabletScan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletScan.ProtoReflect.Descriptor instead.
 func (*TabletScan) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{17}
+	return file_skein_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TabletScan) GetTableId() uint64 {
@@ -1553,7 +1886,7 @@ func (x *TabletScan) GetTabletId() uint64 {
 	return 0
 }
 
-func (x *TabletScan) GetProjection() []uint32 {
+func (x *TabletScan) GetProjection() []int32 {
 	if x != nil {
 		return x.Projection
 	}
@@ -1567,6 +1900,13 @@ func (x *TabletScan) GetFilter() *Expr {
 	return nil
 }
 
+func (x *TabletScan) GetTableVersion() uint64 {
+	if x != nil {
+		return x.TableVersion
+	}
+	return 0
+}
+
 type ValuesSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Schema        *Schema                `protobuf:"bytes,1,opt,name=schema,proto3" json:"schema,omitempty"`
@@ -1577,7 +1917,7 @@ type ValuesSource struct {
 
 func (x *ValuesSource) Reset() {
 	*x = ValuesSource{}
-	mi := &file_skein_proto_msgTypes[18]
+	mi := &file_skein_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1929,7 @@ func (x *ValuesSource) String() string {
 func (*ValuesSource) ProtoMessage() {}
 
 func (x *ValuesSource) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[18]
+	mi := &file_skein_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1942,7 @@ func (x *ValuesSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesSource.ProtoReflect.Descriptor instead.
 func (*ValuesSource) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{18}
+	return file_skein_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ValuesSource) GetSchema() *Schema {
@@ -1628,7 +1968,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_skein_proto_msgTypes[19]
+	mi := &file_skein_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1980,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[19]
+	mi := &file_skein_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1993,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{19}
+	return file_skein_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Row) GetValues() []*Expr {
@@ -1674,7 +2014,7 @@ type ExchangeSource struct {
 
 func (x *ExchangeSource) Reset() {
 	*x = ExchangeSource{}
-	mi := &file_skein_proto_msgTypes[20]
+	mi := &file_skein_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +2026,7 @@ func (x *ExchangeSource) String() string {
 func (*ExchangeSource) ProtoMessage() {}
 
 func (x *ExchangeSource) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[20]
+	mi := &file_skein_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +2039,7 @@ func (x *ExchangeSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeSource.ProtoReflect.Descriptor instead.
 func (*ExchangeSource) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{20}
+	return file_skein_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExchangeSource) GetExchange() uint32 {
@@ -1732,7 +2072,7 @@ type ExchangeSink struct {
 
 func (x *ExchangeSink) Reset() {
 	*x = ExchangeSink{}
-	mi := &file_skein_proto_msgTypes[21]
+	mi := &file_skein_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +2084,7 @@ func (x *ExchangeSink) String() string {
 func (*ExchangeSink) ProtoMessage() {}
 
 func (x *ExchangeSink) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[21]
+	mi := &file_skein_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +2097,7 @@ func (x *ExchangeSink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeSink.ProtoReflect.Descriptor instead.
 func (*ExchangeSink) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{21}
+	return file_skein_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExchangeSink) GetExchange() uint32 {
@@ -1776,7 +2116,7 @@ type FilterOp struct {
 
 func (x *FilterOp) Reset() {
 	*x = FilterOp{}
-	mi := &file_skein_proto_msgTypes[22]
+	mi := &file_skein_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2128,7 @@ func (x *FilterOp) String() string {
 func (*FilterOp) ProtoMessage() {}
 
 func (x *FilterOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[22]
+	mi := &file_skein_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2141,7 @@ func (x *FilterOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterOp.ProtoReflect.Descriptor instead.
 func (*FilterOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{22}
+	return file_skein_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FilterOp) GetPredicate() *Expr {
@@ -1821,7 +2161,7 @@ type ProjectOp struct {
 
 func (x *ProjectOp) Reset() {
 	*x = ProjectOp{}
-	mi := &file_skein_proto_msgTypes[23]
+	mi := &file_skein_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2173,7 @@ func (x *ProjectOp) String() string {
 func (*ProjectOp) ProtoMessage() {}
 
 func (x *ProjectOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[23]
+	mi := &file_skein_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2186,7 @@ func (x *ProjectOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectOp.ProtoReflect.Descriptor instead.
 func (*ProjectOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{23}
+	return file_skein_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ProjectOp) GetExprs() []*Expr {
@@ -1874,7 +2214,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_skein_proto_msgTypes[24]
+	mi := &file_skein_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2226,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[24]
+	mi := &file_skein_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2239,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{24}
+	return file_skein_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Aggregate) GetGroupBy() []uint32 {
@@ -1937,7 +2277,7 @@ type HashJoin struct {
 
 func (x *HashJoin) Reset() {
 	*x = HashJoin{}
-	mi := &file_skein_proto_msgTypes[25]
+	mi := &file_skein_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2289,7 @@ func (x *HashJoin) String() string {
 func (*HashJoin) ProtoMessage() {}
 
 func (x *HashJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[25]
+	mi := &file_skein_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2302,7 @@ func (x *HashJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashJoin.ProtoReflect.Descriptor instead.
 func (*HashJoin) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{25}
+	return file_skein_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HashJoin) GetStrategy() string {
@@ -2007,6 +2347,126 @@ func (x *HashJoin) GetSchema() *Schema {
 	return nil
 }
 
+type WindowOp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PartitionBy   []uint32               `protobuf:"varint,1,rep,packed,name=partition_by,json=partitionBy,proto3" json:"partition_by,omitempty"`
+	OrderBy       []*SortKey             `protobuf:"bytes,2,rep,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	Calls         []*WindowCall          `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
+	Schema        *Schema                `protobuf:"bytes,4,opt,name=schema,proto3" json:"schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WindowOp) Reset() {
+	*x = WindowOp{}
+	mi := &file_skein_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WindowOp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WindowOp) ProtoMessage() {}
+
+func (x *WindowOp) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WindowOp.ProtoReflect.Descriptor instead.
+func (*WindowOp) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WindowOp) GetPartitionBy() []uint32 {
+	if x != nil {
+		return x.PartitionBy
+	}
+	return nil
+}
+
+func (x *WindowOp) GetOrderBy() []*SortKey {
+	if x != nil {
+		return x.OrderBy
+	}
+	return nil
+}
+
+func (x *WindowOp) GetCalls() []*WindowCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *WindowOp) GetSchema() *Schema {
+	if x != nil {
+		return x.Schema
+	}
+	return nil
+}
+
+type UnionAll struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inputs        uint32                 `protobuf:"varint,1,opt,name=inputs,proto3" json:"inputs,omitempty"`
+	Schema        *Schema                `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnionAll) Reset() {
+	*x = UnionAll{}
+	mi := &file_skein_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnionAll) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnionAll) ProtoMessage() {}
+
+func (x *UnionAll) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnionAll.ProtoReflect.Descriptor instead.
+func (*UnionAll) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *UnionAll) GetInputs() uint32 {
+	if x != nil {
+		return x.Inputs
+	}
+	return 0
+}
+
+func (x *UnionAll) GetSchema() *Schema {
+	if x != nil {
+		return x.Schema
+	}
+	return nil
+}
+
 type MergeSort struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Keys          []*SortKey             `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
@@ -2017,7 +2477,7 @@ type MergeSort struct {
 
 func (x *MergeSort) Reset() {
 	*x = MergeSort{}
-	mi := &file_skein_proto_msgTypes[26]
+	mi := &file_skein_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2489,7 @@ func (x *MergeSort) String() string {
 func (*MergeSort) ProtoMessage() {}
 
 func (x *MergeSort) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[26]
+	mi := &file_skein_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2502,7 @@ func (x *MergeSort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSort.ProtoReflect.Descriptor instead.
 func (*MergeSort) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{26}
+	return file_skein_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MergeSort) GetKeys() []*SortKey {
@@ -2069,7 +2529,7 @@ type TopK struct {
 
 func (x *TopK) Reset() {
 	*x = TopK{}
-	mi := &file_skein_proto_msgTypes[27]
+	mi := &file_skein_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2541,7 @@ func (x *TopK) String() string {
 func (*TopK) ProtoMessage() {}
 
 func (x *TopK) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[27]
+	mi := &file_skein_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2554,7 @@ func (x *TopK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopK.ProtoReflect.Descriptor instead.
 func (*TopK) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{27}
+	return file_skein_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TopK) GetK() int64 {
@@ -2121,7 +2581,7 @@ type LimitOp struct {
 
 func (x *LimitOp) Reset() {
 	*x = LimitOp{}
-	mi := &file_skein_proto_msgTypes[28]
+	mi := &file_skein_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2593,7 @@ func (x *LimitOp) String() string {
 func (*LimitOp) ProtoMessage() {}
 
 func (x *LimitOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[28]
+	mi := &file_skein_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2606,7 @@ func (x *LimitOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitOp.ProtoReflect.Descriptor instead.
 func (*LimitOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{28}
+	return file_skein_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LimitOp) GetLimit() int64 {
@@ -2183,7 +2643,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_skein_proto_msgTypes[29]
+	mi := &file_skein_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2655,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[29]
+	mi := &file_skein_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2668,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{29}
+	return file_skein_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Exchange) GetId() uint32 {
@@ -2296,7 +2756,7 @@ type Fragment struct {
 
 func (x *Fragment) Reset() {
 	*x = Fragment{}
-	mi := &file_skein_proto_msgTypes[30]
+	mi := &file_skein_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2768,7 @@ func (x *Fragment) String() string {
 func (*Fragment) ProtoMessage() {}
 
 func (x *Fragment) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[30]
+	mi := &file_skein_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2781,7 @@ func (x *Fragment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fragment.ProtoReflect.Descriptor instead.
 func (*Fragment) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{30}
+	return file_skein_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Fragment) GetId() uint32 {
@@ -2391,7 +2851,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_skein_proto_msgTypes[31]
+	mi := &file_skein_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2863,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[31]
+	mi := &file_skein_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2876,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{31}
+	return file_skein_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StartRequest) GetQueryId() string {
@@ -2484,7 +2944,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_skein_proto_msgTypes[32]
+	mi := &file_skein_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2956,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[32]
+	mi := &file_skein_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2969,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{32}
+	return file_skein_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StartResponse) GetClock() uint64 {
@@ -2528,13 +2988,15 @@ type Ticket struct {
 	MetadataVersion  uint64                 `protobuf:"varint,4,opt,name=metadata_version,json=metadataVersion,proto3" json:"metadata_version,omitempty"`
 	TabletGeneration uint64                 `protobuf:"varint,5,opt,name=tablet_generation,json=tabletGeneration,proto3" json:"tablet_generation,omitempty"`
 	Authorization    []byte                 `protobuf:"bytes,6,opt,name=authorization,proto3" json:"authorization,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Registers the fragments before one is pulled, in place of a start action.
+	Start         *StartRequest `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_skein_proto_msgTypes[33]
+	mi := &file_skein_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +3008,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[33]
+	mi := &file_skein_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +3021,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{33}
+	return file_skein_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Ticket) GetQueryId() string {
@@ -2604,6 +3066,13 @@ func (x *Ticket) GetAuthorization() []byte {
 	return nil
 }
 
+func (x *Ticket) GetStart() *StartRequest {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
 // Action skein.cancel: ends all fragments of a query. Unknown queries are
 // remembered for a while so that a late start is refused.
 type CancelRequest struct {
@@ -2616,7 +3085,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_skein_proto_msgTypes[34]
+	mi := &file_skein_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +3097,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[34]
+	mi := &file_skein_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +3110,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{34}
+	return file_skein_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CancelRequest) GetQueryId() string {
@@ -2667,7 +3136,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_skein_proto_msgTypes[35]
+	mi := &file_skein_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +3148,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[35]
+	mi := &file_skein_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +3161,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{35}
+	return file_skein_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CancelResponse) GetFragments() uint32 {
@@ -2714,13 +3183,23 @@ type WriteHeader struct {
 	// The transaction has no other participant: commit at the end of the stream.
 	AutoCommit    bool   `protobuf:"varint,5,opt,name=auto_commit,json=autoCommit,proto3" json:"auto_commit,omitempty"`
 	Authorization []byte `protobuf:"bytes,6,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	// The stream's batches hold one BIGINT column: ids of rows to delete.
+	Deletes bool `protobuf:"varint,7,opt,name=deletes,proto3" json:"deletes,omitempty"`
+	// A few rows to delete beside the rows that the stream brings.
+	DeletedRows []uint64 `protobuf:"varint,8,rep,packed,name=deleted_rows,json=deletedRows,proto3" json:"deleted_rows,omitempty"`
+	// When the rows to delete were read, as an HLC timestamp.
+	Snapshot   uint64                 `protobuf:"varint,9,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	OnConflict WriteHeader_OnConflict `protobuf:"varint,10,opt,name=on_conflict,json=onConflict,proto3,enum=skein.v1.WriteHeader_OnConflict" json:"on_conflict,omitempty"`
+	// Version of the table whose columns the batches have. Another one here is
+	// stale metadata; 0 is not compared.
+	TableVersion  uint64 `protobuf:"varint,11,opt,name=table_version,json=tableVersion,proto3" json:"table_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[36]
+	mi := &file_skein_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3211,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[36]
+	mi := &file_skein_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3224,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{36}
+	return file_skein_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -2790,19 +3269,56 @@ func (x *WriteHeader) GetAuthorization() []byte {
 	return nil
 }
 
+func (x *WriteHeader) GetDeletes() bool {
+	if x != nil {
+		return x.Deletes
+	}
+	return false
+}
+
+func (x *WriteHeader) GetDeletedRows() []uint64 {
+	if x != nil {
+		return x.DeletedRows
+	}
+	return nil
+}
+
+func (x *WriteHeader) GetSnapshot() uint64 {
+	if x != nil {
+		return x.Snapshot
+	}
+	return 0
+}
+
+func (x *WriteHeader) GetOnConflict() WriteHeader_OnConflict {
+	if x != nil {
+		return x.OnConflict
+	}
+	return WriteHeader_ERROR
+}
+
+func (x *WriteHeader) GetTableVersion() uint64 {
+	if x != nil {
+		return x.TableVersion
+	}
+	return 0
+}
+
 type WriteResult struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Rows            uint64                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
 	Segments        uint32                 `protobuf:"varint,2,opt,name=segments,proto3" json:"segments,omitempty"`                                      // staged, to be named in prepare or commit
 	CommitTimestamp uint64                 `protobuf:"varint,3,opt,name=commit_timestamp,json=commitTimestamp,proto3" json:"commit_timestamp,omitempty"` // of an auto-committed write
 	Clock           uint64                 `protobuf:"varint,4,opt,name=clock,proto3" json:"clock,omitempty"`
+	Deletes         uint32                 `protobuf:"varint,5,opt,name=deletes,proto3" json:"deletes,omitempty"` // lists of deleted rows staged, to be named too
+	Changes         *Changes               `protobuf:"bytes,6,opt,name=changes,proto3" json:"changes,omitempty"`  // of an auto-committed write
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +3330,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +3343,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{37}
+	return file_skein_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -2858,6 +3374,89 @@ func (x *WriteResult) GetClock() uint64 {
 	return 0
 }
 
+func (x *WriteResult) GetDeletes() uint32 {
+	if x != nil {
+		return x.Deletes
+	}
+	return 0
+}
+
+func (x *WriteResult) GetChanges() *Changes {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// Changes counts what a commit did to the rows of one tablet.
+type Changes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inserted      uint64                 `protobuf:"varint,1,opt,name=inserted,proto3" json:"inserted,omitempty"` // rows that are new, replacing ones included
+	Replaced      uint64                 `protobuf:"varint,2,opt,name=replaced,proto3" json:"replaced,omitempty"` // of the inserted, those whose key was taken
+	Ignored       uint64                 `protobuf:"varint,3,opt,name=ignored,proto3" json:"ignored,omitempty"`   // not inserted, their key was taken
+	Deleted       uint64                 `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Changes) Reset() {
+	*x = Changes{}
+	mi := &file_skein_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Changes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Changes) ProtoMessage() {}
+
+func (x *Changes) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Changes.ProtoReflect.Descriptor instead.
+func (*Changes) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Changes) GetInserted() uint64 {
+	if x != nil {
+		return x.Inserted
+	}
+	return 0
+}
+
+func (x *Changes) GetReplaced() uint64 {
+	if x != nil {
+		return x.Replaced
+	}
+	return 0
+}
+
+func (x *Changes) GetIgnored() uint64 {
+	if x != nil {
+		return x.Ignored
+	}
+	return 0
+}
+
+func (x *Changes) GetDeleted() uint64 {
+	if x != nil {
+		return x.Deleted
+	}
+	return 0
+}
+
 // Action skein.transact, on one participant of a transaction.
 type TransactRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -2868,13 +3467,14 @@ type TransactRequest struct {
 	CommitTimestamp uint64                 `protobuf:"varint,5,opt,name=commit_timestamp,json=commitTimestamp,proto3" json:"commit_timestamp,omitempty"`
 	PrimaryTabletId uint64                 `protobuf:"varint,6,opt,name=primary_tablet_id,json=primaryTabletId,proto3" json:"primary_tablet_id,omitempty"` // with PREPARE
 	Authorization   []byte                 `protobuf:"bytes,7,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	Deletes         uint32                 `protobuf:"varint,8,opt,name=deletes,proto3" json:"deletes,omitempty"` // staged lists of deleted rows expected
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +3486,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3499,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{38}
+	return file_skein_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -2951,18 +3551,26 @@ func (x *TransactRequest) GetAuthorization() []byte {
 	return nil
 }
 
+func (x *TransactRequest) GetDeletes() uint32 {
+	if x != nil {
+		return x.Deletes
+	}
+	return 0
+}
+
 type TransactResponse struct {
 	state           protoimpl.MessageState   `protogen:"open.v1"`
 	Outcome         TransactResponse_Outcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=skein.v1.TransactResponse_Outcome" json:"outcome,omitempty"`
 	CommitTimestamp uint64                   `protobuf:"varint,2,opt,name=commit_timestamp,json=commitTimestamp,proto3" json:"commit_timestamp,omitempty"`
-	Clock           uint64                   `protobuf:"varint,3,opt,name=clock,proto3" json:"clock,omitempty"` // at least the timestamp of every read served so far
+	Clock           uint64                   `protobuf:"varint,3,opt,name=clock,proto3" json:"clock,omitempty"`    // at least the timestamp of every read served so far
+	Changes         *Changes                 `protobuf:"bytes,4,opt,name=changes,proto3" json:"changes,omitempty"` // with COMMITTED
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3582,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3595,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{39}
+	return file_skein_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -3011,6 +3619,13 @@ func (x *TransactResponse) GetClock() uint64 {
 	return 0
 }
 
+func (x *TransactResponse) GetChanges() *Changes {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
 // Action skein.meta: one command or read of the meta group. Bodies are JSON
 // documents of package consensus.
 type MetaRequest struct {
@@ -3024,7 +3639,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3651,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3664,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{40}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -3083,7 +3698,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3710,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3723,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -3142,7 +3757,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3769,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3782,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{42}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -3224,7 +3839,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3851,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3864,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -3339,22 +3954,42 @@ const file_skein_proto_rawDesc = "" +
 	"\x06InList\x12 \n" +
 	"\x03arg\x18\x01 \x01(\v2\x0e.skein.v1.ExprR\x03arg\x12%\n" +
 	"\x04list\x18\x02 \x03(\v2\x11.skein.v1.LiteralR\x04list\x12\x16\n" +
-	"\x06negate\x18\x03 \x01(\bR\x06negate\"g\n" +
+	"\x06negate\x18\x03 \x01(\bR\x06negate\"\xc5\x01\n" +
 	"\aAggCall\x12\x12\n" +
 	"\x04func\x18\x01 \x01(\tR\x04func\x12\x10\n" +
 	"\x03arg\x18\x02 \x01(\x11R\x03arg\x12\"\n" +
 	"\x04type\x18\x03 \x01(\v2\x0e.skein.v1.TypeR\x04type\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"b\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
+	"\x04args\x18\x05 \x03(\rR\x04args\x12\x1a\n" +
+	"\bdistinct\x18\x06 \x01(\bR\bdistinct\x12,\n" +
+	"\border_by\x18\a \x03(\v2\x11.skein.v1.SortKeyR\aorderBy\"\x99\x01\n" +
+	"\n" +
+	"WindowCall\x12\x12\n" +
+	"\x04func\x18\x01 \x01(\tR\x04func\x12\x12\n" +
+	"\x04args\x18\x02 \x03(\rR\x04args\x12+\n" +
+	"\x05frame\x18\x03 \x01(\v2\x15.skein.v1.WindowFrameR\x05frame\x12\"\n" +
+	"\x04type\x18\x04 \x01(\v2\x0e.skein.v1.TypeR\x04type\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\"\x8f\x01\n" +
+	"\vWindowFrame\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12*\n" +
+	"\x05start\x18\x02 \x01(\v2\x14.skein.v1.FrameBoundR\x05start\x12&\n" +
+	"\x03end\x18\x03 \x01(\v2\x14.skein.v1.FrameBoundR\x03end\x12\x18\n" +
+	"\aexclude\x18\x04 \x01(\tR\aexclude\"K\n" +
+	"\n" +
+	"FrameBound\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
+	"\x06offset\x18\x02 \x01(\v2\x11.skein.v1.LiteralR\x06offset\"b\n" +
 	"\aSortKey\x12\x16\n" +
 	"\x06column\x18\x01 \x01(\rR\x06column\x12\x1e\n" +
 	"\n" +
 	"descending\x18\x02 \x01(\bR\n" +
 	"descending\x12\x1f\n" +
 	"\vnulls_first\x18\x03 \x01(\bR\n" +
-	"nullsFirst\"3\n" +
+	"nullsFirst\"P\n" +
 	"\aJoinKey\x12\x12\n" +
 	"\x04left\x18\x01 \x01(\rR\x04left\x12\x14\n" +
-	"\x05right\x18\x02 \x01(\rR\x05right\"\x9f\x05\n" +
+	"\x05right\x18\x02 \x01(\rR\x05right\x12\x1b\n" +
+	"\tnull_safe\x18\x03 \x01(\bR\bnullSafe\"\xc6\x06\n" +
 	"\bOperator\x127\n" +
 	"\vtablet_scan\x18\x01 \x01(\v2\x14.skein.v1.TabletScanH\x00R\n" +
 	"tabletScan\x120\n" +
@@ -3370,16 +4005,20 @@ const file_skein_proto_rawDesc = "" +
 	"merge_sort\x18\n" +
 	" \x01(\v2\x13.skein.v1.MergeSortH\x00R\tmergeSort\x12%\n" +
 	"\x05top_k\x18\v \x01(\v2\x0e.skein.v1.TopKH\x00R\x04topK\x12)\n" +
-	"\x05limit\x18\f \x01(\v2\x11.skein.v1.LimitOpH\x00R\x05limitB\x06\n" +
-	"\x04kind\"\x8c\x01\n" +
+	"\x05limit\x18\f \x01(\v2\x11.skein.v1.LimitOpH\x00R\x05limit\x12D\n" +
+	"\x12complete_aggregate\x18\r \x01(\v2\x13.skein.v1.AggregateH\x00R\x11completeAggregate\x12,\n" +
+	"\x06window\x18\x0e \x01(\v2\x12.skein.v1.WindowOpH\x00R\x06window\x121\n" +
+	"\tunion_all\x18\x0f \x01(\v2\x12.skein.v1.UnionAllH\x00R\bunionAllB\x06\n" +
+	"\x04kind\"\xb1\x01\n" +
 	"\n" +
 	"TabletScan\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\x04R\atableId\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\x04R\btabletId\x12\x1e\n" +
 	"\n" +
-	"projection\x18\x03 \x03(\rR\n" +
+	"projection\x18\x03 \x03(\x11R\n" +
 	"projection\x12&\n" +
-	"\x06filter\x18\x04 \x01(\v2\x0e.skein.v1.ExprR\x06filter\"[\n" +
+	"\x06filter\x18\x04 \x01(\v2\x0e.skein.v1.ExprR\x06filter\x12#\n" +
+	"\rtable_version\x18\x05 \x01(\x04R\ftableVersion\"[\n" +
 	"\fValuesSource\x12(\n" +
 	"\x06schema\x18\x01 \x01(\v2\x10.skein.v1.SchemaR\x06schema\x12!\n" +
 	"\x04rows\x18\x02 \x03(\v2\r.skein.v1.RowR\x04rows\"-\n" +
@@ -3406,7 +4045,15 @@ const file_skein_proto_rawDesc = "" +
 	"\x02on\x18\x03 \x03(\v2\x11.skein.v1.JoinKeyR\x02on\x12*\n" +
 	"\bresidual\x18\x04 \x01(\v2\x0e.skein.v1.ExprR\bresidual\x12\x14\n" +
 	"\x05build\x18\x05 \x01(\tR\x05build\x12(\n" +
-	"\x06schema\x18\x06 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"H\n" +
+	"\x06schema\x18\x06 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"\xb1\x01\n" +
+	"\bWindowOp\x12!\n" +
+	"\fpartition_by\x18\x01 \x03(\rR\vpartitionBy\x12,\n" +
+	"\border_by\x18\x02 \x03(\v2\x11.skein.v1.SortKeyR\aorderBy\x12*\n" +
+	"\x05calls\x18\x03 \x03(\v2\x14.skein.v1.WindowCallR\x05calls\x12(\n" +
+	"\x06schema\x18\x04 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"L\n" +
+	"\bUnionAll\x12\x16\n" +
+	"\x06inputs\x18\x01 \x01(\rR\x06inputs\x12(\n" +
+	"\x06schema\x18\x02 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"H\n" +
 	"\tMergeSort\x12%\n" +
 	"\x04keys\x18\x01 \x03(\v2\x11.skein.v1.SortKeyR\x04keys\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x12R\x05limit\"=\n" +
@@ -3448,19 +4095,20 @@ const file_skein_proto_rawDesc = "" +
 	"\flease_millis\x18\a \x01(\rR\vleaseMillis\x12$\n" +
 	"\rauthorization\x18\b \x01(\fR\rauthorization\"%\n" +
 	"\rStartResponse\x12\x14\n" +
-	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\xd9\x01\n" +
+	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\x87\x02\n" +
 	"\x06Ticket\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
 	"\bfragment\x18\x02 \x01(\rR\bfragment\x12\x1a\n" +
 	"\bexchange\x18\x03 \x01(\rR\bexchange\x12)\n" +
 	"\x10metadata_version\x18\x04 \x01(\x04R\x0fmetadataVersion\x12+\n" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
-	"\rauthorization\x18\x06 \x01(\fR\rauthorization\"B\n" +
+	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
+	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"B\n" +
 	"\rCancelRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
-	"\tfragments\x18\x01 \x01(\rR\tfragments\"\xde\x01\n" +
+	"\tfragments\x18\x01 \x01(\rR\tfragments\"\xd1\x03\n" +
 	"\vWriteHeader\x12%\n" +
 	"\x0etransaction_id\x18\x01 \x01(\tR\rtransactionId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\x04R\atableId\x12\x1b\n" +
@@ -3468,12 +4116,32 @@ const file_skein_proto_rawDesc = "" +
 	"\x10metadata_version\x18\x04 \x01(\x04R\x0fmetadataVersion\x12\x1f\n" +
 	"\vauto_commit\x18\x05 \x01(\bR\n" +
 	"autoCommit\x12$\n" +
-	"\rauthorization\x18\x06 \x01(\fR\rauthorization\"~\n" +
+	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12\x18\n" +
+	"\adeletes\x18\a \x01(\bR\adeletes\x12!\n" +
+	"\fdeleted_rows\x18\b \x03(\x04R\vdeletedRows\x12\x1a\n" +
+	"\bsnapshot\x18\t \x01(\x04R\bsnapshot\x12A\n" +
+	"\von_conflict\x18\n" +
+	" \x01(\x0e2 .skein.v1.WriteHeader.OnConflictR\n" +
+	"onConflict\x12#\n" +
+	"\rtable_version\x18\v \x01(\x04R\ftableVersion\"0\n" +
+	"\n" +
+	"OnConflict\x12\t\n" +
+	"\x05ERROR\x10\x00\x12\n" +
+	"\n" +
+	"\x06IGNORE\x10\x01\x12\v\n" +
+	"\aREPLACE\x10\x02\"\xc5\x01\n" +
 	"\vWriteResult\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x1a\n" +
 	"\bsegments\x18\x02 \x01(\rR\bsegments\x12)\n" +
 	"\x10commit_timestamp\x18\x03 \x01(\x04R\x0fcommitTimestamp\x12\x14\n" +
-	"\x05clock\x18\x04 \x01(\x04R\x05clock\"\xf1\x02\n" +
+	"\x05clock\x18\x04 \x01(\x04R\x05clock\x12\x18\n" +
+	"\adeletes\x18\x05 \x01(\rR\adeletes\x12+\n" +
+	"\achanges\x18\x06 \x01(\v2\x11.skein.v1.ChangesR\achanges\"u\n" +
+	"\aChanges\x12\x1a\n" +
+	"\binserted\x18\x01 \x01(\x04R\binserted\x12\x1a\n" +
+	"\breplaced\x18\x02 \x01(\x04R\breplaced\x12\x18\n" +
+	"\aignored\x18\x03 \x01(\x04R\aignored\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\x04R\adeleted\"\x99\x03\n" +
 	"\x0fTransactRequest\x122\n" +
 	"\x04step\x18\x01 \x01(\x0e2\x1e.skein.v1.TransactRequest.StepR\x04step\x12%\n" +
 	"\x0etransaction_id\x18\x02 \x01(\tR\rtransactionId\x12\x1b\n" +
@@ -3481,23 +4149,28 @@ const file_skein_proto_rawDesc = "" +
 	"\bsegments\x18\x04 \x01(\rR\bsegments\x12)\n" +
 	"\x10commit_timestamp\x18\x05 \x01(\x04R\x0fcommitTimestamp\x12*\n" +
 	"\x11primary_tablet_id\x18\x06 \x01(\x04R\x0fprimaryTabletId\x12$\n" +
-	"\rauthorization\x18\a \x01(\fR\rauthorization\"M\n" +
+	"\rauthorization\x18\a \x01(\fR\rauthorization\x12\x18\n" +
+	"\adeletes\x18\b \x01(\rR\adeletes\"[\n" +
 	"\x04Step\x12\x14\n" +
 	"\x10STEP_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aPREPARE\x10\x01\x12\n" +
 	"\n" +
 	"\x06COMMIT\x10\x02\x12\t\n" +
 	"\x05ABORT\x10\x03\x12\v\n" +
-	"\aRESOLVE\x10\x04\"\xdf\x01\n" +
+	"\aRESOLVE\x10\x04\x12\f\n" +
+	"\bTRUNCATE\x10\x05\"\x98\x02\n" +
 	"\x10TransactResponse\x12<\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\".skein.v1.TransactResponse.OutcomeR\aoutcome\x12)\n" +
 	"\x10commit_timestamp\x18\x02 \x01(\x04R\x0fcommitTimestamp\x12\x14\n" +
-	"\x05clock\x18\x03 \x01(\x04R\x05clock\"L\n" +
+	"\x05clock\x18\x03 \x01(\x04R\x05clock\x12+\n" +
+	"\achanges\x18\x04 \x01(\v2\x11.skein.v1.ChangesR\achanges\"X\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bPREPARED\x10\x01\x12\r\n" +
 	"\tCOMMITTED\x10\x02\x12\v\n" +
-	"\aABORTED\x10\x03\"a\n" +
+	"\aABORTED\x10\x03\x12\n" +
+	"\n" +
+	"\x06STAGED\x10\x04\"a\n" +
 	"\vMetaRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12$\n" +
@@ -3529,119 +4202,143 @@ func file_skein_proto_rawDescGZIP() []byte {
 	return file_skein_proto_rawDescData
 }
 
-var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_skein_proto_goTypes = []any{
-	(TransactRequest_Step)(0),     // 0: skein.v1.TransactRequest.Step
-	(TransactResponse_Outcome)(0), // 1: skein.v1.TransactResponse.Outcome
-	(*Type)(nil),                  // 2: skein.v1.Type
-	(*Field)(nil),                 // 3: skein.v1.Field
-	(*Schema)(nil),                // 4: skein.v1.Schema
-	(*Expr)(nil),                  // 5: skein.v1.Expr
-	(*Column)(nil),                // 6: skein.v1.Column
-	(*Literal)(nil),               // 7: skein.v1.Literal
-	(*Decimal)(nil),               // 8: skein.v1.Decimal
-	(*Interval)(nil),              // 9: skein.v1.Interval
-	(*Call)(nil),                  // 10: skein.v1.Call
-	(*Cast)(nil),                  // 11: skein.v1.Cast
-	(*Case)(nil),                  // 12: skein.v1.Case
-	(*When)(nil),                  // 13: skein.v1.When
-	(*InList)(nil),                // 14: skein.v1.InList
-	(*AggCall)(nil),               // 15: skein.v1.AggCall
-	(*SortKey)(nil),               // 16: skein.v1.SortKey
-	(*JoinKey)(nil),               // 17: skein.v1.JoinKey
-	(*Operator)(nil),              // 18: skein.v1.Operator
-	(*TabletScan)(nil),            // 19: skein.v1.TabletScan
-	(*ValuesSource)(nil),          // 20: skein.v1.ValuesSource
-	(*Row)(nil),                   // 21: skein.v1.Row
-	(*ExchangeSource)(nil),        // 22: skein.v1.ExchangeSource
-	(*ExchangeSink)(nil),          // 23: skein.v1.ExchangeSink
-	(*FilterOp)(nil),              // 24: skein.v1.FilterOp
-	(*ProjectOp)(nil),             // 25: skein.v1.ProjectOp
-	(*Aggregate)(nil),             // 26: skein.v1.Aggregate
-	(*HashJoin)(nil),              // 27: skein.v1.HashJoin
-	(*MergeSort)(nil),             // 28: skein.v1.MergeSort
-	(*TopK)(nil),                  // 29: skein.v1.TopK
-	(*LimitOp)(nil),               // 30: skein.v1.LimitOp
-	(*Exchange)(nil),              // 31: skein.v1.Exchange
-	(*Fragment)(nil),              // 32: skein.v1.Fragment
-	(*StartRequest)(nil),          // 33: skein.v1.StartRequest
-	(*StartResponse)(nil),         // 34: skein.v1.StartResponse
-	(*Ticket)(nil),                // 35: skein.v1.Ticket
-	(*CancelRequest)(nil),         // 36: skein.v1.CancelRequest
-	(*CancelResponse)(nil),        // 37: skein.v1.CancelResponse
-	(*WriteHeader)(nil),           // 38: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 39: skein.v1.WriteResult
-	(*TransactRequest)(nil),       // 40: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 41: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 42: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 43: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 44: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 45: skein.v1.Frame
+	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
+	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
+	(TransactResponse_Outcome)(0), // 2: skein.v1.TransactResponse.Outcome
+	(*Type)(nil),                  // 3: skein.v1.Type
+	(*Field)(nil),                 // 4: skein.v1.Field
+	(*Schema)(nil),                // 5: skein.v1.Schema
+	(*Expr)(nil),                  // 6: skein.v1.Expr
+	(*Column)(nil),                // 7: skein.v1.Column
+	(*Literal)(nil),               // 8: skein.v1.Literal
+	(*Decimal)(nil),               // 9: skein.v1.Decimal
+	(*Interval)(nil),              // 10: skein.v1.Interval
+	(*Call)(nil),                  // 11: skein.v1.Call
+	(*Cast)(nil),                  // 12: skein.v1.Cast
+	(*Case)(nil),                  // 13: skein.v1.Case
+	(*When)(nil),                  // 14: skein.v1.When
+	(*InList)(nil),                // 15: skein.v1.InList
+	(*AggCall)(nil),               // 16: skein.v1.AggCall
+	(*WindowCall)(nil),            // 17: skein.v1.WindowCall
+	(*WindowFrame)(nil),           // 18: skein.v1.WindowFrame
+	(*FrameBound)(nil),            // 19: skein.v1.FrameBound
+	(*SortKey)(nil),               // 20: skein.v1.SortKey
+	(*JoinKey)(nil),               // 21: skein.v1.JoinKey
+	(*Operator)(nil),              // 22: skein.v1.Operator
+	(*TabletScan)(nil),            // 23: skein.v1.TabletScan
+	(*ValuesSource)(nil),          // 24: skein.v1.ValuesSource
+	(*Row)(nil),                   // 25: skein.v1.Row
+	(*ExchangeSource)(nil),        // 26: skein.v1.ExchangeSource
+	(*ExchangeSink)(nil),          // 27: skein.v1.ExchangeSink
+	(*FilterOp)(nil),              // 28: skein.v1.FilterOp
+	(*ProjectOp)(nil),             // 29: skein.v1.ProjectOp
+	(*Aggregate)(nil),             // 30: skein.v1.Aggregate
+	(*HashJoin)(nil),              // 31: skein.v1.HashJoin
+	(*WindowOp)(nil),              // 32: skein.v1.WindowOp
+	(*UnionAll)(nil),              // 33: skein.v1.UnionAll
+	(*MergeSort)(nil),             // 34: skein.v1.MergeSort
+	(*TopK)(nil),                  // 35: skein.v1.TopK
+	(*LimitOp)(nil),               // 36: skein.v1.LimitOp
+	(*Exchange)(nil),              // 37: skein.v1.Exchange
+	(*Fragment)(nil),              // 38: skein.v1.Fragment
+	(*StartRequest)(nil),          // 39: skein.v1.StartRequest
+	(*StartResponse)(nil),         // 40: skein.v1.StartResponse
+	(*Ticket)(nil),                // 41: skein.v1.Ticket
+	(*CancelRequest)(nil),         // 42: skein.v1.CancelRequest
+	(*CancelResponse)(nil),        // 43: skein.v1.CancelResponse
+	(*WriteHeader)(nil),           // 44: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 45: skein.v1.WriteResult
+	(*Changes)(nil),               // 46: skein.v1.Changes
+	(*TransactRequest)(nil),       // 47: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 48: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 49: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 50: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 51: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 52: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
-	2,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
-	3,  // 1: skein.v1.Schema.fields:type_name -> skein.v1.Field
-	6,  // 2: skein.v1.Expr.column:type_name -> skein.v1.Column
-	7,  // 3: skein.v1.Expr.literal:type_name -> skein.v1.Literal
-	10, // 4: skein.v1.Expr.call:type_name -> skein.v1.Call
-	11, // 5: skein.v1.Expr.cast:type_name -> skein.v1.Cast
-	12, // 6: skein.v1.Expr.case:type_name -> skein.v1.Case
-	14, // 7: skein.v1.Expr.in_list:type_name -> skein.v1.InList
-	2,  // 8: skein.v1.Column.type:type_name -> skein.v1.Type
-	2,  // 9: skein.v1.Literal.type:type_name -> skein.v1.Type
-	8,  // 10: skein.v1.Literal.decimal_value:type_name -> skein.v1.Decimal
-	9,  // 11: skein.v1.Literal.interval_value:type_name -> skein.v1.Interval
-	5,  // 12: skein.v1.Call.args:type_name -> skein.v1.Expr
-	2,  // 13: skein.v1.Call.type:type_name -> skein.v1.Type
-	5,  // 14: skein.v1.Cast.arg:type_name -> skein.v1.Expr
-	2,  // 15: skein.v1.Cast.type:type_name -> skein.v1.Type
-	13, // 16: skein.v1.Case.whens:type_name -> skein.v1.When
-	5,  // 17: skein.v1.Case.otherwise:type_name -> skein.v1.Expr
-	2,  // 18: skein.v1.Case.type:type_name -> skein.v1.Type
-	5,  // 19: skein.v1.When.cond:type_name -> skein.v1.Expr
-	5,  // 20: skein.v1.When.then:type_name -> skein.v1.Expr
-	5,  // 21: skein.v1.InList.arg:type_name -> skein.v1.Expr
-	7,  // 22: skein.v1.InList.list:type_name -> skein.v1.Literal
-	2,  // 23: skein.v1.AggCall.type:type_name -> skein.v1.Type
-	19, // 24: skein.v1.Operator.tablet_scan:type_name -> skein.v1.TabletScan
-	20, // 25: skein.v1.Operator.values:type_name -> skein.v1.ValuesSource
-	22, // 26: skein.v1.Operator.exchange_source:type_name -> skein.v1.ExchangeSource
-	23, // 27: skein.v1.Operator.exchange_sink:type_name -> skein.v1.ExchangeSink
-	24, // 28: skein.v1.Operator.filter:type_name -> skein.v1.FilterOp
-	25, // 29: skein.v1.Operator.project:type_name -> skein.v1.ProjectOp
-	26, // 30: skein.v1.Operator.partial_aggregate:type_name -> skein.v1.Aggregate
-	26, // 31: skein.v1.Operator.final_aggregate:type_name -> skein.v1.Aggregate
-	27, // 32: skein.v1.Operator.hash_join:type_name -> skein.v1.HashJoin
-	28, // 33: skein.v1.Operator.merge_sort:type_name -> skein.v1.MergeSort
-	29, // 34: skein.v1.Operator.top_k:type_name -> skein.v1.TopK
-	30, // 35: skein.v1.Operator.limit:type_name -> skein.v1.LimitOp
-	5,  // 36: skein.v1.TabletScan.filter:type_name -> skein.v1.Expr
-	4,  // 37: skein.v1.ValuesSource.schema:type_name -> skein.v1.Schema
-	21, // 38: skein.v1.ValuesSource.rows:type_name -> skein.v1.Row
-	5,  // 39: skein.v1.Row.values:type_name -> skein.v1.Expr
-	4,  // 40: skein.v1.ExchangeSource.schema:type_name -> skein.v1.Schema
-	5,  // 41: skein.v1.FilterOp.predicate:type_name -> skein.v1.Expr
-	5,  // 42: skein.v1.ProjectOp.exprs:type_name -> skein.v1.Expr
-	4,  // 43: skein.v1.ProjectOp.schema:type_name -> skein.v1.Schema
-	15, // 44: skein.v1.Aggregate.calls:type_name -> skein.v1.AggCall
-	4,  // 45: skein.v1.Aggregate.schema:type_name -> skein.v1.Schema
-	17, // 46: skein.v1.HashJoin.on:type_name -> skein.v1.JoinKey
-	5,  // 47: skein.v1.HashJoin.residual:type_name -> skein.v1.Expr
-	4,  // 48: skein.v1.HashJoin.schema:type_name -> skein.v1.Schema
-	16, // 49: skein.v1.MergeSort.keys:type_name -> skein.v1.SortKey
-	16, // 50: skein.v1.TopK.score:type_name -> skein.v1.SortKey
-	4,  // 51: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
-	18, // 52: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
-	32, // 53: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
-	31, // 54: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
-	0,  // 55: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	1,  // 56: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
+	4,  // 1: skein.v1.Schema.fields:type_name -> skein.v1.Field
+	7,  // 2: skein.v1.Expr.column:type_name -> skein.v1.Column
+	8,  // 3: skein.v1.Expr.literal:type_name -> skein.v1.Literal
+	11, // 4: skein.v1.Expr.call:type_name -> skein.v1.Call
+	12, // 5: skein.v1.Expr.cast:type_name -> skein.v1.Cast
+	13, // 6: skein.v1.Expr.case:type_name -> skein.v1.Case
+	15, // 7: skein.v1.Expr.in_list:type_name -> skein.v1.InList
+	3,  // 8: skein.v1.Column.type:type_name -> skein.v1.Type
+	3,  // 9: skein.v1.Literal.type:type_name -> skein.v1.Type
+	9,  // 10: skein.v1.Literal.decimal_value:type_name -> skein.v1.Decimal
+	10, // 11: skein.v1.Literal.interval_value:type_name -> skein.v1.Interval
+	6,  // 12: skein.v1.Call.args:type_name -> skein.v1.Expr
+	3,  // 13: skein.v1.Call.type:type_name -> skein.v1.Type
+	6,  // 14: skein.v1.Cast.arg:type_name -> skein.v1.Expr
+	3,  // 15: skein.v1.Cast.type:type_name -> skein.v1.Type
+	14, // 16: skein.v1.Case.whens:type_name -> skein.v1.When
+	6,  // 17: skein.v1.Case.otherwise:type_name -> skein.v1.Expr
+	3,  // 18: skein.v1.Case.type:type_name -> skein.v1.Type
+	6,  // 19: skein.v1.When.cond:type_name -> skein.v1.Expr
+	6,  // 20: skein.v1.When.then:type_name -> skein.v1.Expr
+	6,  // 21: skein.v1.InList.arg:type_name -> skein.v1.Expr
+	8,  // 22: skein.v1.InList.list:type_name -> skein.v1.Literal
+	3,  // 23: skein.v1.AggCall.type:type_name -> skein.v1.Type
+	20, // 24: skein.v1.AggCall.order_by:type_name -> skein.v1.SortKey
+	18, // 25: skein.v1.WindowCall.frame:type_name -> skein.v1.WindowFrame
+	3,  // 26: skein.v1.WindowCall.type:type_name -> skein.v1.Type
+	19, // 27: skein.v1.WindowFrame.start:type_name -> skein.v1.FrameBound
+	19, // 28: skein.v1.WindowFrame.end:type_name -> skein.v1.FrameBound
+	8,  // 29: skein.v1.FrameBound.offset:type_name -> skein.v1.Literal
+	23, // 30: skein.v1.Operator.tablet_scan:type_name -> skein.v1.TabletScan
+	24, // 31: skein.v1.Operator.values:type_name -> skein.v1.ValuesSource
+	26, // 32: skein.v1.Operator.exchange_source:type_name -> skein.v1.ExchangeSource
+	27, // 33: skein.v1.Operator.exchange_sink:type_name -> skein.v1.ExchangeSink
+	28, // 34: skein.v1.Operator.filter:type_name -> skein.v1.FilterOp
+	29, // 35: skein.v1.Operator.project:type_name -> skein.v1.ProjectOp
+	30, // 36: skein.v1.Operator.partial_aggregate:type_name -> skein.v1.Aggregate
+	30, // 37: skein.v1.Operator.final_aggregate:type_name -> skein.v1.Aggregate
+	31, // 38: skein.v1.Operator.hash_join:type_name -> skein.v1.HashJoin
+	34, // 39: skein.v1.Operator.merge_sort:type_name -> skein.v1.MergeSort
+	35, // 40: skein.v1.Operator.top_k:type_name -> skein.v1.TopK
+	36, // 41: skein.v1.Operator.limit:type_name -> skein.v1.LimitOp
+	30, // 42: skein.v1.Operator.complete_aggregate:type_name -> skein.v1.Aggregate
+	32, // 43: skein.v1.Operator.window:type_name -> skein.v1.WindowOp
+	33, // 44: skein.v1.Operator.union_all:type_name -> skein.v1.UnionAll
+	6,  // 45: skein.v1.TabletScan.filter:type_name -> skein.v1.Expr
+	5,  // 46: skein.v1.ValuesSource.schema:type_name -> skein.v1.Schema
+	25, // 47: skein.v1.ValuesSource.rows:type_name -> skein.v1.Row
+	6,  // 48: skein.v1.Row.values:type_name -> skein.v1.Expr
+	5,  // 49: skein.v1.ExchangeSource.schema:type_name -> skein.v1.Schema
+	6,  // 50: skein.v1.FilterOp.predicate:type_name -> skein.v1.Expr
+	6,  // 51: skein.v1.ProjectOp.exprs:type_name -> skein.v1.Expr
+	5,  // 52: skein.v1.ProjectOp.schema:type_name -> skein.v1.Schema
+	16, // 53: skein.v1.Aggregate.calls:type_name -> skein.v1.AggCall
+	5,  // 54: skein.v1.Aggregate.schema:type_name -> skein.v1.Schema
+	21, // 55: skein.v1.HashJoin.on:type_name -> skein.v1.JoinKey
+	6,  // 56: skein.v1.HashJoin.residual:type_name -> skein.v1.Expr
+	5,  // 57: skein.v1.HashJoin.schema:type_name -> skein.v1.Schema
+	20, // 58: skein.v1.WindowOp.order_by:type_name -> skein.v1.SortKey
+	17, // 59: skein.v1.WindowOp.calls:type_name -> skein.v1.WindowCall
+	5,  // 60: skein.v1.WindowOp.schema:type_name -> skein.v1.Schema
+	5,  // 61: skein.v1.UnionAll.schema:type_name -> skein.v1.Schema
+	20, // 62: skein.v1.MergeSort.keys:type_name -> skein.v1.SortKey
+	20, // 63: skein.v1.TopK.score:type_name -> skein.v1.SortKey
+	5,  // 64: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
+	22, // 65: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
+	38, // 66: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
+	37, // 67: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
+	39, // 68: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
+	0,  // 69: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	46, // 70: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 71: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 72: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	46, // 73: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -3666,7 +4363,7 @@ func file_skein_proto_init() {
 		(*Literal_DecimalValue)(nil),
 		(*Literal_IntervalValue)(nil),
 	}
-	file_skein_proto_msgTypes[16].OneofWrappers = []any{
+	file_skein_proto_msgTypes[19].OneofWrappers = []any{
 		(*Operator_TabletScan)(nil),
 		(*Operator_Values)(nil),
 		(*Operator_ExchangeSource)(nil),
@@ -3679,14 +4376,17 @@ func file_skein_proto_init() {
 		(*Operator_MergeSort)(nil),
 		(*Operator_TopK)(nil),
 		(*Operator_Limit)(nil),
+		(*Operator_CompleteAggregate)(nil),
+		(*Operator_Window)(nil),
+		(*Operator_UnionAll)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   44,
+			NumEnums:      3,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,7 +1,7 @@
 package bind
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
@@ -35,80 +35,202 @@ type aggregates struct {
 }
 
 type aggregateCall struct {
-	fn  planner.AggFunc
-	arg planner.Expr // over the FROM columns; nil for count(*)
-	dt  arrow.DataType
+	fn       planner.AggFunc
+	args     []planner.Expr // over the FROM columns; none for count(*)
+	distinct bool
+	order    []aggregateOrder
+	dt       arrow.DataType
+}
+
+// aggregateOrder is an entry of ORDER BY in an aggregate.
+type aggregateOrder struct {
+	expr planner.Expr
+	key  planner.SortKey // without its column
+}
+
+func (c *aggregateCall) equal(d *aggregateCall) bool {
+	return c.fn == d.fn && c.distinct == d.distinct && slices.EqualFunc(c.args, d.args, equal) &&
+		slices.EqualFunc(c.order, d.order, func(x, y aggregateOrder) bool { return x.key == y.key && equal(x.expr, y.expr) })
+}
+
+// aggregateFuncs are the aggregates by name, synonyms included.
+var aggregateFuncs = map[string]planner.AggFunc{
+	"count": planner.Count, "sum": planner.Sum, "min": planner.Min, "max": planner.Max, "avg": planner.Avg,
+	"bool_and": planner.BoolAnd, "every": planner.BoolAnd, "bool_or": planner.BoolOr,
+	"stddev": planner.StddevSamp, "stddev_samp": planner.StddevSamp, "stddev_pop": planner.StddevPop,
+	"variance": planner.VarSamp, "var_samp": planner.VarSamp, "var_pop": planner.VarPop,
+	"any_value": planner.AnyValue, "string_agg": planner.StringAgg, "array_agg": planner.ArrayAgg,
+	"percentile_cont": planner.PercentileCont,
 }
 
 func aggregateFunc(name string) (planner.AggFunc, bool) {
-	switch fn := planner.AggFunc(name); fn {
-	case planner.Count, planner.Sum, planner.Min, planner.Max, planner.Avg:
-		return fn, true
-	}
-	return "", false
+	fn, ok := aggregateFuncs[name]
+	return fn, ok
 }
 
-// aggregate binds an aggregate call. Its argument is over the input rows, and
+// aggregate binds an aggregate call. Its arguments are over the input rows, and
 // equal calls share one result.
 func (b *binder) aggregate(fn planner.AggFunc, f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
-	if err := b.onlyFields(f, "funcname", "args", "agg_star", "agg_distinct", "agg_filter"); err != nil {
-		return nil, err
-	}
 	if c.aggregates == nil {
 		return nil, b.errorAt(sqlstate.GroupingError, f.Location, "aggregate functions are not allowed in %s", c.clause)
 	}
-	arg, err := b.aggregateArgument(fn, f, c)
+	call, err := b.aggregateCall(fn, f, c)
 	if err != nil {
 		return nil, err
 	}
-	dt := catalog.BigInt
-	if arg != nil {
-		if dt, err = b.aggregateType(fn, arg.Type(), f.Location); err != nil {
-			return nil, err
-		}
-	}
-	if f.AggDistinct && fn != planner.Min && fn != planner.Max {
-		return nil, b.unsupported(f.Location, "DISTINCT in %s", fn)
-	}
-	if arg, err = b.aggregateFilter(arg, f, c); err != nil {
-		return nil, err
-	}
-	call := aggregateCall{fn, arg, dt}
 	index := -1
-	for i, known := range c.aggregates.calls {
-		if known.fn == fn && (known.arg == nil) == (arg == nil) && (arg == nil || equal(known.arg, arg)) {
+	for i := range c.aggregates.calls {
+		if c.aggregates.calls[i].equal(call) {
 			index = i
 		}
 	}
 	if index < 0 {
 		index = len(c.aggregates.calls)
-		c.aggregates.calls = append(c.aggregates.calls, call)
+		c.aggregates.calls = append(c.aggregates.calls, *call)
 	}
-	return b.at(&aggregateRef{index, string(fn), dt, fn != planner.Count}, f.Location), nil
+	return b.at(&aggregateRef{index, string(fn), call.dt, fn != planner.Count}, f.Location), nil
+}
+
+// aggregateCall binds the parts of a call, as an aggregate or in a window.
+func (b *binder) aggregateCall(fn planner.AggFunc, f *pgquery.FuncCall, c *exprContext) (*aggregateCall, error) {
+	if err := b.onlyFields(f, "funcname", "args", "agg_star", "agg_distinct", "agg_filter", "agg_order", "agg_within_group", "over"); err != nil {
+		return nil, err
+	}
+	if f.AggWithinGroup != (fn == planner.PercentileCont) {
+		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "aggregate %s is called with WITHIN GROUP or without it in the wrong way", fn).
+			WithHint("Write percentile_cont(fraction) WITHIN GROUP (ORDER BY value), and other aggregates without WITHIN GROUP.")
+	}
+	call := &aggregateCall{fn: fn, distinct: f.AggDistinct, dt: catalog.BigInt}
+	var err error
+	if call.args, err = b.aggregateArguments(fn, f, c); err != nil {
+		return nil, err
+	}
+	if fn == planner.PercentileCont {
+		if err := b.withinGroup(call, f, c); err != nil {
+			return nil, err
+		}
+	} else if err := b.aggregateOrder(call, f, c); err != nil {
+		return nil, err
+	}
+	for _, a := range call.args {
+		if hasOuter(a) && !hasColumn(a) {
+			return nil, b.unsupported(f.Location, "an aggregate over columns of an outer query only")
+		}
+	}
+	if len(call.args) > 0 {
+		if call.dt, err = b.aggregateType(fn, call.args[0].Type(), f.Location); err != nil {
+			return nil, err
+		}
+	}
+	return call, b.aggregateFilter(call, f, c)
+}
+
+// aggregateOrder binds ORDER BY in an aggregate, which only those of many
+// values care about.
+func (b *binder) aggregateOrder(call *aggregateCall, f *pgquery.FuncCall, c *exprContext) error {
+	if call.fn != planner.StringAgg && call.fn != planner.ArrayAgg {
+		return nil
+	}
+	for _, n := range f.AggOrder {
+		by := n.GetSortBy()
+		key, err := b.sortKey(by)
+		if err != nil {
+			return err
+		}
+		e, err := b.expr(by.Node, inAggregate(c))
+		if err != nil {
+			return err
+		}
+		if e, err = b.settled(e); err != nil {
+			return err
+		}
+		if call.distinct && !equal(e, call.args[0]) {
+			return b.errorAt(sqlstate.InvalidColumnReference, f.Location, "in an aggregate with DISTINCT, ORDER BY must name the argument")
+		}
+		call.order = append(call.order, aggregateOrder{e, key})
+	}
+	return nil
+}
+
+// withinGroup binds percentile_cont(fraction) WITHIN GROUP (ORDER BY value).
+func (b *binder) withinGroup(call *aggregateCall, f *pgquery.FuncCall, c *exprContext) error {
+	if len(f.AggOrder) != 1 || f.AggDistinct {
+		return b.errorAt(sqlstate.UndefinedFunction, f.Location, "percentile_cont takes one value in WITHIN GROUP (ORDER BY ...)")
+	}
+	by := f.AggOrder[0].GetSortBy()
+	key, err := b.sortKey(by)
+	if err != nil {
+		return err
+	}
+	value, err := b.expr(by.Node, inAggregate(c))
+	if err != nil {
+		return err
+	}
+	if !isUntyped(value) && !isNumeric(value.Type()) {
+		return b.unsupported(f.Location, "percentile_cont of %s", catalog.TypeName(value.Type()))
+	}
+	if value, err = b.convert(value, catalog.Double); err != nil {
+		return err
+	}
+	call.args = []planner.Expr{value, call.args[0]}
+	call.order = []aggregateOrder{{value, key}}
+	return nil
 }
 
 func inAggregate(c *exprContext) *exprContext {
-	return &exprContext{scope: c.scope, clause: "the argument of an aggregate", noColumns: c.noColumns}
+	if c.inWindow {
+		inner := *c
+		inner.inWindow = false
+		return &inner
+	}
+	return &exprContext{scope: c.scope, clause: "the argument of an aggregate", noColumns: c.noColumns, subqueries: c.subqueries}
 }
 
-func (b *binder) aggregateArgument(fn planner.AggFunc, f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
+// aggregateArguments binds the arguments in parentheses.
+func (b *binder) aggregateArguments(fn planner.AggFunc, f *pgquery.FuncCall, c *exprContext) ([]planner.Expr, error) {
 	if f.AggStar {
 		if fn != planner.Count {
 			return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "function %s(*) does not exist", fn)
 		}
 		return nil, nil
 	}
-	if len(f.Args) != 1 {
-		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "aggregate %s takes one argument, not %d", fn, len(f.Args))
+	wanted := 1
+	if fn == planner.StringAgg {
+		wanted = 2
 	}
-	arg, err := b.expr(f.Args[0], inAggregate(c))
+	if len(f.Args) != wanted {
+		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "aggregate %s takes %d argument(s), not %d", fn, wanted, len(f.Args))
+	}
+	args, err := b.exprs(f.Args, inAggregate(c))
 	if err != nil {
 		return nil, err
 	}
-	if isUntyped(arg) && (fn == planner.Sum || fn == planner.Avg) {
-		return b.convert(arg, catalog.Double)
+	for i, a := range args {
+		switch fn {
+		case planner.StddevPop, planner.StddevSamp, planner.VarPop, planner.VarSamp, planner.PercentileCont:
+			if !isUntyped(a) && !isNumeric(a.Type()) {
+				return nil, b.noAggregate(fn, a.Type(), f.Location)
+			}
+			args[i], err = b.convert(a, catalog.Double)
+		case planner.StringAgg:
+			if !isUntyped(a) && a.Type().ID() != arrow.STRING {
+				return nil, b.noAggregate(fn, a.Type(), f.Location)
+			}
+			args[i], err = b.convert(a, catalog.Text)
+		case planner.BoolAnd, planner.BoolOr:
+			args[i], err = b.toBoolean(a, string(fn))
+		default:
+			if isUntyped(a) && (fn == planner.Sum || fn == planner.Avg) {
+				args[i], err = b.convert(a, catalog.Double)
+			} else {
+				args[i], err = b.settled(a)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return b.settled(arg)
+	return args, nil
 }
 
 // aggregateType is the result type of an aggregate over an argument type.
@@ -116,6 +238,20 @@ func (b *binder) aggregateType(fn planner.AggFunc, dt arrow.DataType, location i
 	switch fn {
 	case planner.Count:
 		return catalog.BigInt, nil
+	case planner.StddevPop, planner.StddevSamp, planner.VarPop, planner.VarSamp, planner.PercentileCont:
+		return catalog.Double, nil
+	case planner.BoolAnd, planner.BoolOr:
+		return catalog.Boolean, nil
+	case planner.StringAgg:
+		return catalog.Text, nil
+	case planner.ArrayAgg:
+		if catalog.KeyableType(dt) {
+			return arrow.ListOf(dt), nil
+		}
+	case planner.AnyValue:
+		if catalog.KeyableType(dt) {
+			return dt, nil
+		}
 	case planner.Avg:
 		if isNumeric(dt) {
 			return catalog.Double, nil
@@ -134,145 +270,39 @@ func (b *binder) aggregateType(fn planner.AggFunc, dt arrow.DataType, location i
 			return dt, nil
 		}
 	}
-	return nil, b.errorAt(sqlstate.UndefinedFunction, location, "function %s(%s) does not exist", fn, catalog.TypeName(dt)).
+	return nil, b.noAggregate(fn, dt, location)
+}
+
+func (b *binder) noAggregate(fn planner.AggFunc, dt arrow.DataType, location int32) error {
+	return b.errorAt(sqlstate.UndefinedFunction, location, "function %s(%s) does not exist", fn, catalog.TypeName(dt)).
 		WithHint("Cast the argument to a type that %s takes.", fn)
 }
 
 // aggregateFilter applies FILTER (WHERE ...) by making the argument NULL, which
-// every aggregate passes over, where the condition is not true.
-func (b *binder) aggregateFilter(arg planner.Expr, f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
+// nearly every aggregate passes over, where the condition is not true.
+func (b *binder) aggregateFilter(call *aggregateCall, f *pgquery.FuncCall, c *exprContext) error {
 	if f.AggFilter == nil {
-		return arg, nil
+		return nil
+	}
+	if call.fn == planner.ArrayAgg {
+		return b.unsupported(f.Location, "FILTER on array_agg")
 	}
 	inner := inAggregate(c)
 	inner.clause = "FILTER"
 	cond, err := b.expr(f.AggFilter, inner)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if cond, err = b.toBoolean(cond, "FILTER"); err != nil {
-		return nil, err
+		return err
 	}
-	if arg == nil {
-		arg = planner.BoolLiteral(true)
+	if len(call.args) == 0 {
+		call.args = []planner.Expr{planner.BoolLiteral(true)}
 	}
-	return &planner.Case{
+	arg := call.args[0]
+	call.args[0] = &planner.Case{
 		Whens: []planner.When{{Cond: cond, Then: arg}},
 		Else:  &planner.Literal{DataType: arg.Type()}, DataType: arg.Type(),
-	}, nil
-}
-
-// grouping is the aggregation of one SELECT: what its expressions may refer to
-// once rows are grouped.
-type grouping struct {
-	b     *binder
-	keys  []planner.Expr // over the FROM columns
-	names []string
-	calls []aggregateCall
-	in    *scope
-
-	callNames []string
-}
-
-// node aggregates the input by the keys. Keys and arguments that are not
-// plain columns are computed by a Project below.
-func (g *grouping) node(input planner.Node) planner.Node {
-	p := &planner.Project{Input: input}
-	plain := true
-	place := func(e planner.Expr, name string) int {
-		for i, known := range p.Exprs {
-			if equal(known, e) {
-				return i
-			}
-		}
-		if _, ok := e.(*planner.Column); !ok {
-			plain = false
-		}
-		p.Exprs = append(p.Exprs, e)
-		p.Names = append(p.Names, name)
-		return len(p.Exprs) - 1
 	}
-	a := &planner.Aggregate{}
-	for i, k := range g.keys {
-		a.GroupBy = append(a.GroupBy, place(k, g.names[i]))
-	}
-	for i, c := range g.calls {
-		arg := -1
-		if c.arg != nil {
-			arg = place(c.arg, argumentName(c.arg, i))
-		}
-		a.Calls = append(a.Calls, planner.AggCall{Func: c.fn, Arg: arg, DataType: c.dt, Name: g.callNames[i]})
-	}
-	if len(p.Exprs) == 0 {
-		plain = true
-	}
-	if !plain {
-		a.Input = p
-		return a
-	}
-	a.Input = input
-	for i, at := range a.GroupBy {
-		a.GroupBy[i] = p.Exprs[at].(*planner.Column).Index
-	}
-	for i := range a.Calls {
-		if at := a.Calls[i].Arg; at >= 0 {
-			a.Calls[i].Arg = p.Exprs[at].(*planner.Column).Index
-		}
-	}
-	return a
-}
-
-func argumentName(e planner.Expr, i int) string {
-	if c, ok := e.(*planner.Column); ok {
-		return c.Name
-	}
-	return fmt.Sprintf("arg_%d", i+1)
-}
-
-// rewrite turns an expression over the input rows into one over the groups: keys
-// and aggregates become columns, and no other column may remain.
-func (g *grouping) rewrite(e planner.Expr) (planner.Expr, error) {
-	location := g.b.where(e)
-	for i, k := range g.keys {
-		if equal(k, e) {
-			return g.b.at(&planner.Column{Index: i, Name: g.names[i], DataType: k.Type(), Null: k.Nullable()}, location), nil
-		}
-	}
-	switch x := e.(type) {
-	case *aggregateRef:
-		return g.b.at(&planner.Column{Index: len(g.keys) + x.index, Name: g.callNames[x.index], DataType: x.dt, Null: x.null}, location), nil
-	case *planner.Column:
-		return nil, g.b.errorAt(sqlstate.GroupingError, location,
-			"column %q must appear in GROUP BY or be used in an aggregate function", g.qualified(x))
-	}
-	out, err := rebuild(e, g.rewrite)
-	if err != nil {
-		return nil, err
-	}
-	return g.b.at(out, location), nil
-}
-
-// qualified is a column's name with its relation's.
-func (g *grouping) qualified(c *planner.Column) string {
-	for _, r := range g.in.relations {
-		for _, rc := range r.columns {
-			if rc.index == c.Index && r.alias != "" {
-				return r.alias + "." + rc.name
-			}
-		}
-	}
-	return c.Name
-}
-
-// hasAggregate reports whether an expression contains an aggregate.
-func hasAggregate(e planner.Expr) bool {
-	if _, ok := e.(*aggregateRef); ok {
-		return true
-	}
-	found := false
-	_, _ = rebuild(e, func(a planner.Expr) (planner.Expr, error) {
-		found = found || hasAggregate(a)
-		return a, nil
-	})
-	return found
+	return nil
 }

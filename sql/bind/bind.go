@@ -25,6 +25,8 @@ type binder struct {
 
 	params []arrow.DataType // by ordinal-1; nil while not inferred
 	ctes   []*cte           // innermost last
+	clock  bool             // the time of execution is asked for
+	frame  *frame           // of the subquery that is being bound; nil outside
 	refs   int
 	loc    map[planner.Expr]int32 // where expressions stand in the text
 	limits map[*planner.Limit]limitExprs
@@ -51,7 +53,7 @@ func Bind(ctx context.Context, stmt *parse.Statement, tables Catalog, params []a
 			b.params[i] = catalog.Text
 		}
 	}
-	return &Bound{Statement: bound, Params: b.params, limits: b.limits}, nil
+	return &Bound{Statement: bound, Params: b.params, limits: b.limits, clock: b.clock}, nil
 }
 
 func (b *binder) statement(n *pgquery.Node) (Statement, error) {
@@ -60,6 +62,16 @@ func (b *binder) statement(n *pgquery.Node) (Statement, error) {
 		return b.query(s.SelectStmt)
 	case *pgquery.Node_InsertStmt:
 		return b.insert(s.InsertStmt)
+	case *pgquery.Node_UpdateStmt:
+		return b.updateRows(s.UpdateStmt)
+	case *pgquery.Node_DeleteStmt:
+		return b.deleteRows(s.DeleteStmt)
+	case *pgquery.Node_TruncateStmt:
+		return b.truncate(s.TruncateStmt)
+	case *pgquery.Node_AlterTableStmt:
+		return b.alterTable(s.AlterTableStmt)
+	case *pgquery.Node_RenameStmt:
+		return b.rename(s.RenameStmt)
 	case *pgquery.Node_CreateStmt:
 		return b.createTable(s.CreateStmt)
 	case *pgquery.Node_DropStmt:
@@ -103,7 +115,7 @@ func (b *binder) explain(s *pgquery.ExplainStmt) (*Explain, error) {
 		return nil, err
 	}
 	switch inner.(type) {
-	case *Query, *Insert:
+	case *Query, *Insert, *Update, *Delete:
 		e.Statement = inner
 		return e, nil
 	}

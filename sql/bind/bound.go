@@ -18,8 +18,8 @@ type Catalog interface {
 	TableNames(ctx context.Context, schema string) []string
 }
 
-// Statement is a bound statement: one of *Query, *Insert, *CreateTable,
-// *DropTable and *Explain.
+// Statement is a bound statement: one of *Query, *Insert, *Update, *Delete,
+// *Truncate, *CreateTable, *AlterTable, *DropTable and *Explain.
 type Statement interface {
 	statement()
 }
@@ -31,7 +31,13 @@ type Bound struct {
 	Params []arrow.DataType
 
 	limits map[*planner.Limit]limitExprs
+	clock  bool // the statement asks for the time of its execution
 }
+
+// Timeless reports whether the statement may be executed as it is: it has no
+// parameters and does not ask for the time. Otherwise Substitute makes what is
+// executed.
+func (b *Bound) Timeless() bool { return len(b.Params) == 0 && !b.clock }
 
 // Query is a SELECT or VALUES statement.
 type Query struct {
@@ -51,6 +57,10 @@ type Insert struct {
 	// Columns are the ordinals that the statement names, in its order.
 	Columns []int
 	Source  planner.Node
+	// Conflict is nil when a taken key is an error.
+	Conflict *OnConflict
+	// Returning is over the columns of the table, of the rows as stored.
+	Returning *Returning
 }
 
 // CreateTable describes a new table. Its Table has no ids, tablets or version;

@@ -15,11 +15,9 @@ import (
 // foreignFunctions are PostgreSQL functions that need what the language does
 // not have; saying so helps more than "does not exist".
 var foreignFunctions = []string{
-	"array_agg", "string_agg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "bool_and",
-	"bool_or", "every", "bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_cont",
-	"percentile_disc", "mode", "any_value", "row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value",
-	"ntile", "now", "random", "gen_random_uuid", "nextval", "currval", "generate_series", "unnest", "timezone",
-	"clock_timestamp", "statement_timestamp", "transaction_timestamp", "overlay", "normalize", "xmlexists",
+	"bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_disc", "mode",
+	"random", "gen_random_uuid", "nextval", "currval", "generate_series", "unnest", "timezone",
+	"clock_timestamp", "overlay", "normalize", "xmlexists",
 }
 
 // funcCall binds a call of an aggregate or of a function of the registry.
@@ -29,7 +27,13 @@ func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, er
 		return nil, err
 	}
 	if f.Over != nil {
-		return nil, b.unsupported(f.Location, "a window function (OVER)")
+		return b.windowCall(name, f, c)
+	}
+	if windowFuncs[name] != "" {
+		return nil, b.errorAt(sqlstate.GroupingError, f.Location, "window function %s needs an OVER clause", name)
+	}
+	if clockFuncs[name] && len(f.Args) == 0 {
+		return b.now(f.Location), nil
 	}
 	if fn, ok := aggregateFunc(name); ok {
 		return b.aggregate(fn, f, c)

@@ -108,12 +108,13 @@ func commonTemporal(a, b arrow.DataType) (arrow.DataType, bool) {
 // for errors.
 func (b *binder) unify(what string, exprs []planner.Expr) ([]planner.Expr, arrow.DataType, error) {
 	var common arrow.DataType
+	decimals := anyDecimal(exprs)
 	for _, e := range exprs {
 		if isUntyped(e) {
 			continue
 		}
 		dt := e.Type()
-		if l, ok := e.(*planner.Literal); ok && isInteger(dt) && (common != nil && isDecimal(common) || anyDecimal(exprs)) {
+		if l, ok := e.(*planner.Literal); ok && isInteger(dt) && (common != nil && isDecimal(common) || decimals) {
 			dt = minimalDecimal(l).DataType
 		}
 		if common == nil {

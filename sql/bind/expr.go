@@ -16,6 +16,15 @@ type exprContext struct {
 	aggregates *aggregates
 	// clause names the place for errors, as in "WHERE".
 	clause string
+	// windows says that window functions may stand here.
+	windows bool
+	// inWindow says that an aggregate being bound is a window's, whose argument
+	// is over the grouped rows.
+	inWindow bool
+	// named are the windows of the WINDOW clause.
+	named []*pgquery.WindowDef
+	// subqueries says that subqueries may stand here.
+	subqueries bool
 	// noColumns, when not empty, is why columns cannot be named here.
 	noColumns string
 }
@@ -53,6 +62,12 @@ func (b *binder) expr(n *pgquery.Node, c *exprContext) (planner.Expr, error) {
 		return b.nullTest(e.NullTest, c)
 	case *pgquery.Node_BooleanTest:
 		return b.booleanTest(e.BooleanTest, c)
+	case *pgquery.Node_GroupingFunc:
+		return b.groupingFunc(e.GroupingFunc, c)
+	case *pgquery.Node_SqlvalueFunction:
+		return b.sqlValue(e.SqlvalueFunction)
+	case *pgquery.Node_SubLink:
+		return b.sublink(e.SubLink, c)
 	case *pgquery.Node_SetToDefault:
 		return nil, b.errorAt(sqlstate.SyntaxError, e.SetToDefault.Location, "DEFAULT is not allowed here")
 	}

@@ -23,6 +23,7 @@ type cte struct {
 	query   *pgquery.SelectStmt
 	columns []string // renames
 	outer   []*cte
+	frame   *frame // where it was defined
 }
 
 // from binds a FROM list; entries after the first join by cross joins. Without
@@ -186,10 +187,10 @@ func (b *binder) subquery(out *output, rel *relation, alias *pgquery.Alias) (*so
 }
 
 func (b *binder) cteReference(c *cte, r *pgquery.RangeVar) (*source, error) {
-	visible := b.ctes
-	b.ctes = c.outer
+	visible, frame := b.ctes, b.frame
+	b.ctes, b.frame = c.outer, c.frame
 	out, err := b.selectStmt(c.query, nil)
-	b.ctes = visible
+	b.ctes, b.frame = visible, frame
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +236,7 @@ func (b *binder) with(w *pgquery.WithClause) (restore func(), err error) {
 		if sel == nil {
 			return restore, b.refuseNode(c.Ctequery, "WITH over ")
 		}
-		entry := &cte{c.Ctename, sel, stringsOf(c.Aliascolnames), b.ctes}
+		entry := &cte{c.Ctename, sel, stringsOf(c.Aliascolnames), b.ctes, b.frame}
 		if _, err := b.cteReference(entry, &pgquery.RangeVar{Location: c.Location}); err != nil {
 			return restore, err
 		}

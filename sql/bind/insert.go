@@ -12,7 +12,7 @@ import (
 
 // insert binds INSERT in all its forms.
 func (b *binder) insert(stmt *pgquery.InsertStmt) (*Insert, error) {
-	if err := b.onlyFields(stmt, "relation", "cols", "select_stmt", "with_clause"); err != nil {
+	if err := b.onlyFields(stmt, "relation", "cols", "select_stmt", "with_clause", "on_conflict_clause", "returning_list"); err != nil {
 		return nil, err
 	}
 	if err := b.plainTable(stmt.Relation, "alias"); err != nil {
@@ -43,7 +43,18 @@ func (b *binder) insert(stmt *pgquery.InsertStmt) (*Insert, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Insert{Table: t, Columns: into.columns, Source: node}, nil
+	out := &Insert{Table: t, Columns: into.columns, Source: node}
+	if out.Conflict, err = into.onConflict(stmt.OnConflictClause, stmt.Relation.Alias); err != nil {
+		return nil, err
+	}
+	if len(stmt.ReturningList) > 0 {
+		rel, _ := tableRelation(t, stmt.Relation.Location)
+		if err := b.applyAlias(rel, stmt.Relation.Alias); err != nil {
+			return nil, err
+		}
+		out.Returning, err = b.returning(stmt.ReturningList, &scope{[]*relation{rel}, rel.columns})
+	}
+	return out, err
 }
 
 // plainValues reports a bare VALUES list, where DEFAULT may stand.

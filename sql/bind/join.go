@@ -23,14 +23,17 @@ func (b *binder) join(j *pgquery.JoinExpr) (*source, error) {
 	if err := b.onlyFields(j, "jointype", "is_natural", "larg", "rarg", "using_clause", "quals"); err != nil {
 		return nil, err
 	}
+	kind := planner.InnerJoin
 	switch j.Jointype {
 	case pgquery.JoinType_JOIN_INNER:
 	case pgquery.JoinType_JOIN_LEFT:
-		return nil, b.unsupported(fromLocation(j.Rarg), "LEFT JOIN")
+		kind = planner.LeftJoin
 	case pgquery.JoinType_JOIN_RIGHT:
-		return nil, b.unsupported(fromLocation(j.Rarg), "RIGHT JOIN")
+		kind = planner.RightJoin
+	case pgquery.JoinType_JOIN_FULL:
+		kind = planner.FullJoin
 	default:
-		return nil, b.unsupported(fromLocation(j.Rarg), "FULL JOIN")
+		return nil, b.unsupported(fromLocation(j.Rarg), "this kind of join")
 	}
 	left, err := b.fromItem(j.Larg)
 	if err != nil {
@@ -48,11 +51,11 @@ func (b *binder) join(j *pgquery.JoinExpr) (*source, error) {
 				names = append(names, c.name)
 			}
 		}
-		return b.joinUsing(left, right, names, fromLocation(j.Rarg))
+		return b.joinUsing(kind, left, right, names, fromLocation(j.Rarg))
 	case len(names) > 0:
-		return b.joinUsing(left, right, names, fromLocation(j.Rarg))
+		return b.joinUsing(kind, left, right, names, fromLocation(j.Rarg))
 	case j.Quals != nil:
-		return b.joinOn(left, right, j.Quals)
+		return b.joinOn(kind, left, right, j.Quals)
 	}
 	return b.cross(left, right)
 }
@@ -65,33 +68,83 @@ func fromLocation(n *pgquery.Node) int32 {
 	return locationOf(n)
 }
 
-func (b *binder) joinOn(left, right *source, quals *pgquery.Node) (*source, error) {
+func (b *binder) joinOn(kind planner.JoinKind, left, right *source, quals *pgquery.Node) (*source, error) {
 	s, err := b.joined(left.scope, right.scope, left.width)
 	if err != nil {
 		return nil, err
 	}
-	cond, err := b.expr(quals, &exprContext{scope: s, clause: "JOIN conditions"})
+	cond, err := b.expr(quals, &exprContext{scope: s, clause: "JOIN conditions", subqueries: kind == planner.InnerJoin})
 	if err != nil {
 		return nil, err
 	}
 	if cond, err = b.toBoolean(cond, "JOIN/ON"); err != nil {
 		return nil, err
 	}
-	return &source{b.equijoin(left, right, cond), s, left.width + right.width}, nil
+	var plain, hard []planner.Expr
+	for _, c := range conjuncts(cond) {
+		if hasSubquery(c) {
+			hard = append(hard, c)
+		} else {
+			plain = append(plain, c)
+		}
+	}
+	out := &source{b.joinOf(kind, left.node, right.node, plain), s.filledBy(kind, left.width), left.width + right.width}
+	if len(hard) == 0 {
+		return out, nil
+	}
+	if out.node, err = b.filter(out.node, b.connect("and", hard, b.where(cond))); err != nil {
+		return nil, err
+	}
+	out.node = firstColumns(out.node, out.width)
+	return out, nil
+}
+
+// firstColumns drops the columns behind the first width ones.
+func firstColumns(n planner.Node, width int) planner.Node {
+	p := identity(n)
+	if len(p.Exprs) == width {
+		return n
+	}
+	p.Exprs, p.Names = p.Exprs[:width], p.Names[:width]
+	return p
+}
+
+// filledBy is the scope of a join of the given kind: the columns of a side that
+// it fills in may be NULL.
+func (s *scope) filledBy(kind planner.JoinKind, width int) *scope {
+	left := kind == planner.RightJoin || kind == planner.FullJoin
+	right := kind == planner.LeftJoin || kind == planner.FullJoin
+	if !left && !right {
+		return s
+	}
+	fill := func(columns []scopeColumn) []scopeColumn {
+		out := append([]scopeColumn(nil), columns...)
+		for i := range out {
+			if out[i].index < width && left || out[i].index >= width && right {
+				out[i].null = true
+			}
+		}
+		return out
+	}
+	out := &scope{columns: fill(s.columns)}
+	for _, r := range s.relations {
+		filled := *r
+		filled.columns = fill(r.columns)
+		out.relations = append(out.relations, &filled)
+	}
+	return out
 }
 
 // joinUsing joins on the equality of like-named columns, which stand first
-// and once in the result.
-func (b *binder) joinUsing(left, right *source, names []string, location int32) (*source, error) {
+// and once in the result: the left one's, the right one's of a right join, and
+// whichever there is of a full join.
+func (b *binder) joinUsing(kind planner.JoinKind, left, right *source, names []string, location int32) (*source, error) {
 	s, err := b.joined(left.scope, right.scope, left.width)
-	if err != nil || len(names) == 0 {
-		if err != nil {
-			return nil, err
-		}
-		return b.cross(left, right)
+	if err != nil {
+		return nil, err
 	}
 	var conds []planner.Expr
-	var merged []scopeColumn
+	var pairs [][2]scopeColumn
 	used := make(map[string]bool, len(names))
 	for _, name := range names {
 		if used[name] {
@@ -112,16 +165,50 @@ func (b *binder) joinUsing(left, right *source, names []string, location int32) 
 			return nil, err
 		}
 		conds = append(conds, equal)
-		merged = append(merged, l)
+		pairs = append(pairs, [2]scopeColumn{l, r})
 	}
-	for _, c := range s.columns {
+	out := &source{b.joinOf(kind, left.node, right.node, conds), s.filledBy(kind, left.width), left.width + right.width}
+	var merged []scopeColumn
+	for _, pair := range pairs {
+		column, err := b.mergedColumn(kind, out, pair[0], pair[1], location)
+		if err != nil {
+			return nil, err
+		}
+		merged = append(merged, column)
+	}
+	for _, c := range out.scope.columns {
 		if !used[c.name] {
 			merged = append(merged, c)
 		}
 	}
-	s.columns = merged
-	node := b.equijoin(left, right, b.connect("and", conds, location))
-	return &source{node, s, left.width + right.width}, nil
+	out.scope.columns = merged
+	return out, nil
+}
+
+// mergedColumn is the one column that stands for two joined by USING.
+func (b *binder) mergedColumn(kind planner.JoinKind, out *source, l, r scopeColumn, location int32) (scopeColumn, error) {
+	switch kind {
+	case planner.RightJoin:
+		r.name = l.name
+		return r, nil
+	case planner.FullJoin:
+	default:
+		return l, nil
+	}
+	schema := out.node.Schema()
+	args, _, err := b.unify("USING", []planner.Expr{planner.ColumnOf(schema, l.index), planner.ColumnOf(schema, r.index)})
+	if err != nil {
+		return scopeColumn{}, err
+	}
+	value, err := b.call("coalesce", args, location)
+	if err != nil {
+		return scopeColumn{}, err
+	}
+	p := identity(out.node)
+	p.Exprs, p.Names = append(p.Exprs, value), append(p.Names, l.name)
+	out.node = p
+	out.width++
+	return scopeColumn{l.name, out.width - 1, value.Type(), value.Nullable()}, nil
 }
 
 func (b *binder) usingColumn(columns []scopeColumn, name, side string, location int32) (scopeColumn, error) {
@@ -175,54 +262,28 @@ func (s *joinSide) build() planner.Node {
 	return &planner.Project{Input: s.node, Exprs: s.exprs, Names: s.names}
 }
 
-// equijoin is the inner join of two sources on a condition over both: its
-// equalities between the sides become keys, computed below the join where they are
-// not plain columns, and the rest is the residual.
-func (b *binder) equijoin(left, right *source, cond planner.Expr) planner.Node {
-	l, r := newJoinSide(left), newJoinSide(right)
-	var keys []planner.JoinKey
-	var rest []planner.Expr
-	for _, c := range conjuncts(cond) {
-		x, y, ok := splitEquality(c, left.width)
-		if !ok {
-			rest = append(rest, c)
-			continue
-		}
-		keys = append(keys, planner.JoinKey{Left: l.key(x), Right: r.key(shiftColumns(y, -left.width))})
-	}
-	rest = withoutTrue(rest)
-	join := &planner.Join{Kind: planner.InnerJoin, Left: l.build(), Right: r.build(), On: keys}
-	if len(keys) == 0 && len(rest) == 0 {
-		join.Kind = planner.CrossJoin
-		return join
-	}
-	extra := len(l.exprs) - l.width
-	if len(rest) > 0 {
-		residual := b.connect("and", rest, b.where(cond))
-		join.Residual = mapColumns(residual, func(c *planner.Column) planner.Expr {
-			if c.Index >= left.width {
-				return moved(c, extra)
-			}
-			return c
-		})
-	}
-	if extra == 0 && len(r.exprs) == r.width {
-		return join
-	}
-	return dropKeys(join, l, r)
-}
-
-// dropKeys projects a join back to the columns of its two sources.
+// dropKeys projects a join to what it would be of its sides without keys.
 func dropKeys(join *planner.Join, l, r *joinSide) planner.Node {
 	p := &planner.Project{Input: join}
 	schema := join.Schema()
-	for i := range l.width + r.width {
-		at := i
-		if i >= l.width {
-			at += len(l.exprs) - l.width
-		}
+	keep := func(at int) {
 		p.Exprs = append(p.Exprs, planner.ColumnOf(schema, at))
 		p.Names = append(p.Names, schema.Field(at).Name)
+	}
+	for i := range l.width {
+		keep(i)
+	}
+	switch join.Kind {
+	case planner.SemiJoin, planner.AntiJoin:
+	case planner.MarkJoin:
+		keep(len(l.exprs))
+	default:
+		for i := range r.width {
+			keep(len(l.exprs) + i)
+		}
+	}
+	if len(p.Exprs) == schema.NumFields() {
+		return join
 	}
 	return p
 }

@@ -32,6 +32,12 @@ func figureName(n *pgquery.Node) (string, int) {
 		if e.AExpr.Kind == pgquery.A_Expr_Kind_AEXPR_NULLIF {
 			return "nullif", 2
 		}
+	case *pgquery.Node_SubLink:
+		return sublinkName(e.SubLink)
+	case *pgquery.Node_GroupingFunc:
+		return "grouping", 2
+	case *pgquery.Node_SqlvalueFunction:
+		return clockName(e.SqlvalueFunction.Op), 2
 	case *pgquery.Node_TypeCast:
 		if name, strength := figureName(e.TypeCast.Arg); strength > 1 {
 			return name, strength
@@ -54,4 +60,37 @@ func figureName(n *pgquery.Node) (string, int) {
 		return "least", 2
 	}
 	return "", 0
+}
+
+// sublinkName names a subquery: a value after its one column.
+func sublinkName(e *pgquery.SubLink) (string, int) {
+	switch e.SubLinkType {
+	case pgquery.SubLinkType_EXISTS_SUBLINK:
+		return "exists", 2
+	case pgquery.SubLinkType_EXPR_SUBLINK:
+		targets := e.Subselect.GetSelectStmt().GetTargetList()
+		if len(targets) != 1 {
+			return "", 0
+		}
+		t := targets[0].GetResTarget()
+		if t.GetName() != "" {
+			return t.GetName(), 2
+		}
+		return figureName(t.GetVal())
+	}
+	return "", 0
+}
+
+func clockName(op pgquery.SQLValueFunctionOp) string {
+	switch op {
+	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE:
+		return "current_date"
+	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP:
+		return "current_timestamp"
+	case pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP:
+		return "localtimestamp"
+	case pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME:
+		return "localtime"
+	}
+	return ""
 }

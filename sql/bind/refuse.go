@@ -82,10 +82,10 @@ func construct(message, field string) string {
 		return "WITH RECURSIVE"
 	case "CommonTableExpr.ctematerialized":
 		return "MATERIALIZED"
-	case "InsertStmt.on_conflict_clause":
-		return "ON CONFLICT"
-	case "InsertStmt.returning_list":
-		return "RETURNING"
+	case "InferClause.where_clause":
+		return "ON CONFLICT (...) WHERE"
+	case "TruncateStmt.restart_seqs":
+		return "RESTART IDENTITY"
 	case "InsertStmt.override":
 		return "OVERRIDING"
 	case "CreateStmt.inh_relations":

@@ -85,6 +85,27 @@ func (b *binder) columnRef(ref *pgquery.ColumnRef, s *scope) (planner.Expr, erro
 			return nil, b.unsupported(ref.Location, "* as a value")
 		}
 	}
+	found, err := b.ownColumn(ref, s)
+	if err == nil || b.frame == nil {
+		return found, err
+	}
+	switch sqlstate.CodeOf(err) {
+	case sqlstate.UndefinedColumn, sqlstate.UndefinedTable:
+	default:
+		return nil, err
+	}
+	outer, known, outerErr := b.outerColumn(ref)
+	switch {
+	case outerErr == nil && outer != nil:
+		return outer, nil
+	case known:
+		return nil, outerErr
+	}
+	return nil, err
+}
+
+// ownColumn resolves a column name within one query.
+func (b *binder) ownColumn(ref *pgquery.ColumnRef, s *scope) (planner.Expr, error) {
 	parts := stringsOf(ref.Fields)
 	if len(parts) == 1 {
 		return b.plainColumn(parts[0], s, ref.Location)

@@ -32,17 +32,21 @@ type selection struct {
 	targets []target
 	keys    []planner.SortKey // over targets, hidden ones last
 	visible int               // targets before the hidden ones
+	on      []int             // targets of DISTINCT ON
 }
 
 // selectStmt binds a SELECT or VALUES. wanted are the types that untyped
 // output columns get, as the target of INSERT ... SELECT gives them; nil and
 // missing ones are text.
 func (b *binder) selectStmt(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (*output, error) {
-	if err := b.refuseSetOperation(stmt); err != nil {
-		return nil, err
+	if stmt.Op != pgquery.SetOperation_SETOP_NONE {
+		if err := b.onlyFields(stmt, "op", "all", "larg", "rarg", "sort_clause", "limit_offset", "limit_count", "with_clause"); err != nil {
+			return nil, err
+		}
+		return b.setOperation(stmt, wanted)
 	}
 	if err := b.onlyFields(stmt, "distinct_clause", "target_list", "from_clause", "where_clause", "group_clause",
-		"having_clause", "values_lists", "sort_clause", "limit_offset", "limit_count", "with_clause"); err != nil {
+		"having_clause", "values_lists", "sort_clause", "limit_offset", "limit_count", "with_clause", "window_clause"); err != nil {
 		return nil, err
 	}
 	restore, err := b.with(stmt.WithClause)
@@ -58,24 +62,11 @@ func (b *binder) selectStmt(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (
 		return nil, err
 	}
 	s.node = s.from.node
-	s.context = &exprContext{scope: s.from.scope, aggregates: &aggregates{}, clause: "SELECT"}
+	s.context = &exprContext{scope: s.from.scope, aggregates: &aggregates{}, clause: "SELECT", subqueries: true, windows: true}
+	for _, w := range stmt.WindowClause {
+		s.context.named = append(s.context.named, w.GetWindowDef())
+	}
 	return s.bind(wanted)
-}
-
-func (b *binder) refuseSetOperation(stmt *pgquery.SelectStmt) error {
-	location := int32(-1)
-	if targets := stmt.Rarg.GetTargetList(); len(targets) > 0 {
-		location = locationOf(targets[0])
-	}
-	switch stmt.Op {
-	case pgquery.SetOperation_SETOP_UNION:
-		return b.unsupported(location, "UNION")
-	case pgquery.SetOperation_SETOP_INTERSECT:
-		return b.unsupported(location, "INTERSECT")
-	case pgquery.SetOperation_SETOP_EXCEPT:
-		return b.unsupported(location, "EXCEPT")
-	}
-	return nil
 }
 
 // bind runs the clauses in the order of their meaning.
@@ -90,7 +81,19 @@ func (s *selection) bind(wanted []arrow.DataType) (*output, error) {
 	if err := s.orderBy(); err != nil {
 		return nil, err
 	}
+	if err := s.bindDistinctOn(); err != nil {
+		return nil, err
+	}
 	if err := s.group(); err != nil {
+		return nil, err
+	}
+	for i, t := range s.targets {
+		var err error
+		if s.node, s.targets[i].expr, err = s.attach(s.node, t.expr); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.planWindows(); err != nil {
 		return nil, err
 	}
 	for i, t := range s.targets {
@@ -108,6 +111,7 @@ func (s *selection) bind(wanted []arrow.DataType) (*output, error) {
 	if distinct {
 		s.node = distinctRows(s.node, s.visible)
 	}
+	s.distinctOn()
 	return s.finish(s.visible)
 }
 
@@ -138,18 +142,15 @@ func (s *selection) filterRows() error {
 	if s.stmt.WhereClause == nil {
 		return nil
 	}
-	cond, err := s.expr(s.stmt.WhereClause, &exprContext{scope: s.from.scope, clause: "WHERE"})
+	cond, err := s.expr(s.stmt.WhereClause, &exprContext{scope: s.from.scope, clause: "WHERE", subqueries: true})
 	if err != nil {
 		return err
 	}
 	if cond, err = s.toBoolean(cond, "WHERE"); err != nil {
 		return err
 	}
-	if cond, err = s.fold(cond); err != nil {
-		return err
-	}
-	s.node = &planner.Filter{Input: s.node, Predicate: cond}
-	return nil
+	s.node, err = s.filter(s.node, cond)
+	return err
 }
 
 // selectList binds the output columns, expanding stars.
@@ -194,12 +195,8 @@ func (s *selection) selectList(wanted []arrow.DataType) error {
 // into expressions over the groups.
 func (s *selection) group() error {
 	g := &grouping{b: s.binder, in: s.from.scope}
-	for _, n := range s.stmt.GroupClause {
-		key, name, err := s.groupKey(n)
-		if err != nil {
-			return err
-		}
-		g.add(key, name)
+	if err := s.groupBy(g); err != nil {
+		return err
 	}
 	having, err := s.having()
 	if err != nil {
@@ -210,15 +207,17 @@ func (s *selection) group() error {
 	if len(s.stmt.GroupClause) == 0 && having == nil && len(g.calls) == 0 {
 		return nil
 	}
+	if err := g.attach(s); err != nil {
+		return err
+	}
 	s.node = g.node(s.node)
 	if having != nil {
 		if having, err = g.rewrite(having); err != nil {
 			return err
 		}
-		if having, err = s.fold(having); err != nil {
+		if s.node, err = s.filter(s.node, having); err != nil {
 			return err
 		}
-		s.node = &planner.Filter{Input: s.node, Predicate: having}
 	}
 	for i, t := range s.targets {
 		if s.targets[i].expr, err = g.rewrite(t.expr); err != nil {
@@ -228,14 +227,43 @@ func (s *selection) group() error {
 	return nil
 }
 
-func (g *grouping) add(key planner.Expr, name string) {
+// attach computes the subqueries in keys and arguments below the aggregate.
+func (g *grouping) attach(s *selection) error {
 	for _, k := range g.keys {
+		var err error
+		if s.node, k, err = s.binder.attach(s.node, k); err != nil {
+			return err
+		}
+		g.computed = append(g.computed, k)
+	}
+	for i := range g.calls {
+		c := &g.calls[i]
+		for k := range c.args {
+			var err error
+			if s.node, c.args[k], err = s.binder.attach(s.node, c.args[k]); err != nil {
+				return err
+			}
+		}
+		for k := range c.order {
+			var err error
+			if s.node, c.order[k].expr, err = s.binder.attach(s.node, c.order[k].expr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add makes an expression a key, once, and returns its index.
+func (g *grouping) add(key planner.Expr, name string) int {
+	for i, k := range g.keys {
 		if equal(k, key) {
-			return
+			return i
 		}
 	}
 	g.keys = append(g.keys, key)
 	g.names = append(g.names, name)
+	return len(g.keys) - 1
 }
 
 // callNames names aggregate results: as the output column that shows just the
@@ -257,7 +285,7 @@ func (s *selection) having() (planner.Expr, error) {
 	if s.stmt.HavingClause == nil {
 		return nil, nil
 	}
-	c := &exprContext{scope: s.from.scope, aggregates: s.context.aggregates, clause: "HAVING"}
+	c := &exprContext{scope: s.from.scope, aggregates: s.context.aggregates, clause: "HAVING", subqueries: true}
 	e, err := s.expr(s.stmt.HavingClause, c)
 	if err != nil {
 		return nil, err
@@ -290,7 +318,7 @@ func (s *selection) groupKey(n *pgquery.Node) (planner.Expr, string, error) {
 			return s.targets[i].expr, name, nil
 		}
 	}
-	e, err := s.expr(n, &exprContext{scope: s.from.scope, clause: "GROUP BY"})
+	e, err := s.expr(n, &exprContext{scope: s.from.scope, clause: "GROUP BY", subqueries: true})
 	if err != nil {
 		return nil, "", err
 	}
@@ -334,30 +362,6 @@ func plainName(n *pgquery.Node) (string, *pgquery.ColumnRef) {
 		return "", nil
 	}
 	return ref.Fields[0].GetString_().Sval, ref
-}
-
-// distinct checks SELECT DISTINCT.
-func (s *selection) distinct() (bool, error) {
-	if len(s.stmt.DistinctClause) == 0 {
-		return false, nil
-	}
-	if s.stmt.DistinctClause[0].GetNode() != nil {
-		return false, s.unsupported(locationOf(s.stmt.DistinctClause[0]), "DISTINCT ON")
-	}
-	if len(s.targets) > s.visible {
-		hidden := s.targets[s.visible].expr
-		return false, s.errorAt(sqlstate.InvalidColumnReference, s.where(hidden),
-			"with SELECT DISTINCT, ORDER BY expressions must be in the select list")
-	}
-	return true, nil
-}
-
-func distinctRows(input planner.Node, width int) planner.Node {
-	a := &planner.Aggregate{Input: input}
-	for i := range width {
-		a.GroupBy = append(a.GroupBy, i)
-	}
-	return a
 }
 
 // project computes the targets, unless the node already has just them.

@@ -133,7 +133,11 @@ func countValue(l *planner.Literal, what string, absent int64) (int64, error) {
 	}
 	count, ok := l.Value.(int64)
 	if !ok || count < 0 {
-		return 0, sqlstate.New(sqlstate.InvalidParameter, "%s must not be negative", what)
+		code := sqlstate.InvalidLimit
+		if what == "OFFSET" {
+			code = sqlstate.InvalidOffset
+		}
+		return 0, sqlstate.New(code, "%s must not be negative", what)
 	}
 	return count, nil
 }

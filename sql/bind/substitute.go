@@ -18,10 +18,10 @@ func (s *Bound) Substitute(values []*planner.Literal) (*Bound, error) {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation,
 			"the statement has %d parameters, but %d values are given", len(s.Params), len(values))
 	}
-	if len(s.Params) == 0 {
+	if s.Timeless() {
 		return s, nil
 	}
-	sub := &substitution{values: make([]*planner.Literal, len(values)), limits: s.limits}
+	sub := &substitution{values: make([]*planner.Literal, len(values)), limits: s.limits, now: clockValue()}
 	for i, v := range values {
 		var err error
 		if sub.values[i], err = parameterValue(v, s.Params[i]); err != nil {
@@ -54,6 +54,7 @@ func parameterValue(v *planner.Literal, dt arrow.DataType) (*planner.Literal, er
 type substitution struct {
 	values []*planner.Literal
 	limits map[*planner.Limit]limitExprs
+	now    *planner.Literal
 }
 
 func (s *substitution) statement(stmt Statement) (Statement, error) {
@@ -69,7 +70,29 @@ func (s *substitution) statement(stmt Statement) (Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Insert{Table: stmt.Table, Columns: stmt.Columns, Source: node}, nil
+		out := *stmt
+		out.Source = node
+		if out.Conflict, err = s.conflict(stmt.Conflict); err != nil {
+			return nil, err
+		}
+		out.Returning, err = s.returning(stmt.Returning)
+		return &out, err
+	case *Update:
+		out := *stmt
+		var err error
+		if out.Source, err = s.node(stmt.Source); err != nil {
+			return nil, err
+		}
+		out.Returning, err = s.returning(stmt.Returning)
+		return &out, err
+	case *Delete:
+		out := *stmt
+		var err error
+		if out.Source, err = s.node(stmt.Source); err != nil {
+			return nil, err
+		}
+		out.Returning, err = s.returning(stmt.Returning)
+		return &out, err
 	case *Explain:
 		inner, err := s.statement(stmt.Statement)
 		if err != nil {
@@ -78,6 +101,26 @@ func (s *substitution) statement(stmt Statement) (Statement, error) {
 		return &Explain{Statement: inner, Analyze: stmt.Analyze, Verbose: stmt.Verbose}, nil
 	}
 	return stmt, nil
+}
+
+func (s *substitution) conflict(c *OnConflict) (*OnConflict, error) {
+	if c == nil || c.Set == nil {
+		return c, nil
+	}
+	out := *c
+	var err error
+	if out.Set, err = s.exprs(c.Set); err == nil && c.Where != nil {
+		out.Where, err = s.expr(c.Where)
+	}
+	return &out, err
+}
+
+func (s *substitution) returning(r *Returning) (*Returning, error) {
+	if r == nil {
+		return nil, nil
+	}
+	exprs, err := s.exprs(r.Exprs)
+	return &Returning{Exprs: exprs, Schema: r.Schema}, err
 }
 
 // node rebuilds a plan with the parameters replaced.
@@ -105,6 +148,10 @@ func (s *substitution) node(n planner.Node) (planner.Node, error) {
 		return s.join(n, built[0], built[1])
 	case *planner.Sort:
 		return &planner.Sort{Input: built[0], Keys: n.Keys, Limit: n.Limit}, nil
+	case *planner.Union:
+		return &planner.Union{Branches: built}, nil
+	case *planner.Window:
+		return &planner.Window{Input: built[0], PartitionBy: n.PartitionBy, OrderBy: n.OrderBy, Calls: n.Calls}, nil
 	case *planner.Limit:
 		return s.limit(n, built[0])
 	case *planner.Values:
@@ -188,6 +235,9 @@ func (s *substitution) expr(e planner.Expr) (planner.Expr, error) {
 
 func (s *substitution) replace(e planner.Expr) (planner.Expr, error) {
 	if p, ok := e.(*planner.Param); ok {
+		if p.Ordinal == clockParam {
+			return s.now, nil
+		}
 		if p.Ordinal > len(s.values) {
 			return nil, sqlstate.New(sqlstate.UndefinedParameter, "there is no parameter $%d", p.Ordinal)
 		}

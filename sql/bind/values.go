@@ -35,11 +35,7 @@ func (b *binder) values(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (*out
 		}
 	}
 	node := &planner.Values{Fields: arrow.NewSchema(fields, nil), Rows: rows}
-	if len(stmt.SortClause) == 0 {
-		limited, err := b.limit(stmt, node)
-		return &output{limited, fields}, err
-	}
-	return b.sortedValues(stmt, node)
+	return b.orderedRows(stmt, node)
 }
 
 // valuesColumn brings one column of the rows to one type.
@@ -90,10 +86,16 @@ func (b *binder) unevenRows(items []*pgquery.Node) error {
 	return b.errorAt(sqlstate.SyntaxError, location, "VALUES lists must all be the same length")
 }
 
-// sortedValues sorts a VALUES list, whose columns ORDER BY sees as a SELECT's.
-func (b *binder) sortedValues(stmt *pgquery.SelectStmt, node *planner.Values) (*output, error) {
+// orderedRows sorts and limits rows whose columns ORDER BY sees as a SELECT's,
+// as those of VALUES and of set operations.
+func (b *binder) orderedRows(stmt *pgquery.SelectStmt, node planner.Node) (*output, error) {
+	schema := node.Schema()
+	if len(stmt.SortClause) == 0 {
+		limited, err := b.limit(stmt, node)
+		return &output{limited, append([]arrow.Field(nil), schema.Fields()...)}, err
+	}
 	rel := &relation{alias: "*VALUES*", location: -1}
-	for i, f := range node.Fields.Fields() {
+	for i, f := range schema.Fields() {
 		rel.columns = append(rel.columns, scopeColumn{f.Name, i, f.Type, f.Nullable})
 	}
 	names := &scope{[]*relation{rel}, rel.columns}

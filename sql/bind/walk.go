@@ -36,8 +36,26 @@ func rebuild(e planner.Expr, replace func(planner.Expr) (planner.Expr, error)) (
 		return &planner.InList{Arg: arg, List: e.List, Negate: e.Negate}, nil
 	case *planner.Case:
 		return rebuildCase(e, replace)
+	case *subqueryRef:
+		return e.rebuild(replace)
+	case *groupingRef:
+		args, err := rebuildList(e.args, replace)
+		return &groupingRef{args}, err
+	case *windowRef:
+		return e.rebuild(replace)
 	}
 	return e, nil
+}
+
+func rebuildList(list []planner.Expr, replace func(planner.Expr) (planner.Expr, error)) ([]planner.Expr, error) {
+	out := make([]planner.Expr, len(list))
+	for i, e := range list {
+		var err error
+		if out[i], err = replace(e); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func rebuildCase(e *planner.Case, replace func(planner.Expr) (planner.Expr, error)) (planner.Expr, error) {
@@ -95,6 +113,22 @@ func equal(a, b planner.Expr) bool {
 	case *aggregateRef:
 		y, ok := b.(*aggregateRef)
 		return ok && x.index == y.index
+	case *groupingRef:
+		y, ok := b.(*groupingRef)
+		return ok && slices.EqualFunc(x.args, y.args, equal)
+	case *windowRef:
+		y, ok := b.(*windowRef)
+		return ok && x.equal(y)
+	case *outerRef:
+		y, ok := b.(*outerRef)
+		return ok && x.slot == y.slot
+	case *innerRef:
+		y, ok := b.(*innerRef)
+		return ok && x.index == y.index
+	case *subqueryRef:
+		y, ok := b.(*subqueryRef)
+		return ok && x.kind == y.kind && x.query == y.query && slices.EqualFunc(x.args, y.args, equal) &&
+			(x.cond == nil || equal(x.cond, y.cond))
 	case *untyped:
 		y, ok := b.(*untyped)
 		return ok && *x == *y

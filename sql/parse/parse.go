@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"strings"
 
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
@@ -62,7 +63,11 @@ func Parse(text string) ([]*Statement, error) {
 		if position > 0 {
 			at = characters(text, moved.original(byteOffset(rewritten, position)))
 		}
-		return nil, sqlstate.New(sqlstate.SyntaxError, "%s", message).At(at)
+		code := sqlstate.SyntaxError
+		if strings.HasPrefix(message, "invalid byte sequence") {
+			code = sqlstate.InvalidByteSequence // the grammar's words for an escape such as E'\xff'
+		}
+		return nil, sqlstate.New(code, "%s", message).At(at)
 	}
 	if err != nil {
 		return nil, err

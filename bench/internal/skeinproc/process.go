@@ -29,9 +29,10 @@ type Process struct {
 // startTimeout bounds the wait for the ready line.
 const startTimeout = 30 * time.Second
 
-// Start runs the binary with its data in a directory, on free ports.
-func Start(ctx context.Context, binary, data string) (*Process, error) {
-	cmd := exec.Command(binary, "dev", "--data", data, "--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")
+// Start runs the binary with its data in a directory, on free ports, with more
+// flags if given.
+func Start(ctx context.Context, binary, data string, flags ...string) (*Process, error) {
+	cmd := exec.Command(binary, append([]string{"dev", "--data", data, "--flight", "127.0.0.1:0", "--http", "127.0.0.1:0"}, flags...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -85,13 +86,18 @@ func (p *Process) Stop() error {
 
 // PeakMemory is the most resident memory so far, in bytes, 0 where the
 // operating system does not tell.
-func (p *Process) PeakMemory() int64 {
+func (p *Process) PeakMemory() int64 { return p.status("VmHWM:") }
+
+// Memory is the resident memory in bytes, like PeakMemory.
+func (p *Process) Memory() int64 { return p.status("VmRSS:") }
+
+func (p *Process) status(field string) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.SplitSeq(string(status), "\n") {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			if err != nil {
 				return 0

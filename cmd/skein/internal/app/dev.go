@@ -13,6 +13,7 @@ import (
 	"skein/catalog"
 	"skein/cmd/skein/internal/config"
 	"skein/consensus"
+	"skein/storage"
 )
 
 // devStart bounds how long the parts of `skein dev` may take to get ready.
@@ -37,7 +38,7 @@ func RunDev(ctx context.Context, c config.Dev, version string, logger *slog.Logg
 	if err != nil {
 		return errors.Join(err, flight.Close())
 	}
-	if err := p.startDev(ctx, flight, data, version); err != nil {
+	if err := p.startDev(ctx, flight, data, version, c.Bytes(&c.Memory)); err != nil {
 		return err
 	}
 	if err := ready(ctx, Endpoints{Flight: flight.Addr().String(), HTTP: http, Data: data}); err != nil {
@@ -47,7 +48,7 @@ func RunDev(ctx context.Context, c config.Dev, version string, logger *slog.Logg
 }
 
 // startDev starts the worker, then the gateway on l, and waits for both.
-func (p *process) startDev(ctx context.Context, l net.Listener, data, version string) error {
+func (p *process) startDev(ctx context.Context, l net.Listener, data, version string, cacheBytes int64) error {
 	ctx, cancel := context.WithTimeout(ctx, devStart)
 	defer cancel()
 	inner, err := listen("flight", "127.0.0.1:0")
@@ -61,6 +62,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	const id = catalog.NodeID(1)
 	node, err := p.startWorker(ctx, inner, consensus.NodeConfig{
 		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
+		Store:   storage.Options{CacheBytes: cacheBytes},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
 	})
 	if err != nil {

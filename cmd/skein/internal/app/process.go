@@ -41,6 +41,7 @@ type part struct {
 }
 
 func newProcess(settings config.Process, version string, logger *slog.Logger) *process {
+	settings.Memory.Apply()
 	p := &process{
 		settings: settings,
 		logger:   logger,
@@ -133,7 +134,9 @@ func (p *process) serveHTTP() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := ops.Serve(l, p.registry, func() error { return (*p.ready.Load())() }, p.logger)
+	s := ops.Serve(l, ops.Endpoints{
+		Metrics: p.registry, Ready: func() error { return (*p.ready.Load())() }, Profiles: p.settings.PProf,
+	}, p.logger)
 	p.onStop("HTTP", s.Close)
 	return l.Addr().String(), nil
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 
 	"skein/catalog"
 	"skein/cmd/skein/internal/config"
 	"skein/consensus"
+	"skein/storage"
 	"skein/worker"
 )
 
@@ -33,6 +36,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 	}
 	node, err := p.startWorker(ctx, l, consensus.NodeConfig{
 		Cluster: c.Cluster, NodeID: catalog.NodeID(c.NodeID), DataDir: c.Data, Members: members,
+		Store: storage.Options{CacheBytes: c.Bytes(&c.Memory)},
 	})
 	if err != nil {
 		return err
@@ -56,7 +60,13 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig co
 		return nil, errors.Join(fmt.Errorf("starting the worker in %s: %w", nodeConfig.DataDir, err), l.Close())
 	}
 	p.onStop("node", node.Close)
-	w, err := worker.New(worker.Config{Node: worker.NodeOf(node), Logger: logger})
+	spill := filepath.Join(nodeConfig.DataDir, "spill")
+	if err := os.MkdirAll(spill, 0o700); err != nil {
+		return nil, errors.Join(fmt.Errorf("making the spill directory: %w", err), l.Close())
+	}
+	w, err := worker.New(worker.Config{
+		Node: worker.NodeOf(node), Logger: logger, SpillDir: spill,
+	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

@@ -94,7 +94,7 @@ func (c *Client) run(ctx context.Context, statement string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{schema: prepared.DatasetSchema(), streams: info.Endpoint, affected: -1}, nil
+	return &Result{schema: prepared.DatasetSchema(), streams: info.Endpoint, affected: info.TotalRecords}, nil
 }
 
 // Schema is the schema of the rows, nil where the statement has none.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
 // Table names a table for ingest: exact names, not folded or quoted.
@@ -113,16 +115,43 @@ func (m Mode) options() *flightsql.TableDefinitionOptions {
 // Ingest streams all batches of rows into the table as one atomic write and
 // returns the rows stored. When reading fails nothing is stored.
 func (c *Client) Ingest(ctx context.Context, table Table, mode Mode, rows array.RecordReader) (int64, error) {
+	return c.IngestOnConflict(ctx, table, mode, FailOnConflict, rows)
+}
+
+// Conflict says what becomes of a row whose primary key is taken.
+type Conflict string
+
+// The ways to deal with a taken key, as `skein load --on-conflict` spells them.
+const (
+	FailOnConflict    Conflict = "error"   // nothing is stored
+	IgnoreOnConflict  Conflict = "ignore"  // the row is left out
+	ReplaceOnConflict Conflict = "replace" // it takes the stored row's place
+)
+
+// ParseConflict checks the spelling of a Conflict.
+func ParseConflict(s string) (Conflict, error) {
+	switch c := Conflict(s); c {
+	case FailOnConflict, IgnoreOnConflict, ReplaceOnConflict:
+		return c, nil
+	}
+	return "", fmt.Errorf("on-conflict %q is not error, ignore or replace", s)
+}
+
+// IngestOnConflict is Ingest with a choice about rows whose key is taken.
+func (c *Client) IngestOnConflict(ctx context.Context, table Table, mode Mode, conflict Conflict, rows array.RecordReader) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := &flightsql.ExecuteIngestOpts{
 		TableDefinitionOptions: mode.options(),
 		Table:                  table.Name,
 	}
+	if conflict != FailOnConflict {
+		options.Options = map[string]string{"skein.on_conflict": string(conflict)}
+	}
 	if table.Schema != "" {
 		options.Schema = &table.Schema
 	}
-	n, err := c.sql.ExecuteIngest(ctx, &abortOnError{rows, cancel}, options)
+	n, err := c.sql.ExecuteIngest(ctx, &ingestInput{RecordReader: rows, cancel: cancel}, options)
 	if readErr := rows.Err(); readErr != nil {
 		return 0, readErr
 	}
@@ -132,19 +161,39 @@ func (c *Client) Ingest(ctx context.Context, table Table, mode Mode, rows array.
 	return n, nil
 }
 
-// abortOnError cancels the call as soon as its input fails. A stream that is
-// merely ended would look complete to the server, which would commit it.
-type abortOnError struct {
+// ingestInput is what is sent of a reader. It cancels the call as soon as the
+// reader fails: a stream that is merely ended would look complete to the
+// server, which would commit it. A reader without batches becomes one empty
+// batch, since only a batch carries the table's name and columns.
+type ingestInput struct {
 	array.RecordReader
 	cancel context.CancelFunc
+	begun  bool
+	empty  arrow.RecordBatch // the current batch if not nil
 }
 
-func (r *abortOnError) Next() bool {
+func (r *ingestInput) Next() bool {
+	first := !r.begun
+	r.begun, r.empty = true, nil
 	if r.RecordReader.Next() {
 		return true
 	}
 	if r.Err() != nil {
 		r.cancel()
+		return false
 	}
-	return false
+	if first {
+		builder := array.NewRecordBuilder(memory.DefaultAllocator, r.Schema())
+		defer builder.Release()
+		r.empty = builder.NewRecordBatch()
+	}
+	return first
+}
+
+// RecordBatch is the current batch.
+func (r *ingestInput) RecordBatch() arrow.RecordBatch {
+	if r.empty != nil {
+		return r.empty
+	}
+	return r.RecordReader.RecordBatch()
 }

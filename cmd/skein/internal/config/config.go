@@ -30,11 +30,13 @@ type Process struct {
 	LogLevel  slog.Level    `koanf:"log_level"`
 	LogFormat string        `koanf:"log_format"` // text or json
 	Grace     time.Duration `koanf:"grace"`      // bound of a graceful stop
+	Memory    `koanf:",squash"`
 }
 
 // Dev is the configuration of a gateway and a worker in one process.
 type Dev struct {
 	Process `koanf:",squash"`
+	Cache   `koanf:",squash"`
 	Data    string `koanf:"data"` // directory, or InMemory
 	Demo    bool   `koanf:"demo"`
 }
@@ -48,6 +50,7 @@ type Gateway struct {
 // Worker is the configuration of one worker of a cluster.
 type Worker struct {
 	Process `koanf:",squash"`
+	Cache   `koanf:",squash"`
 	Cluster string   `koanf:"cluster"` // name that all workers of a cluster share
 	NodeID  uint64   `koanf:"node_id"`
 	Data    string   `koanf:"data"`
@@ -101,7 +104,7 @@ func (p *Process) validate() error {
 	if p.Grace <= 0 {
 		return errors.New("grace must be longer than zero, for example 10s")
 	}
-	return nil
+	return p.Memory.validate()
 }
 
 func (d *Dev) validate() error {

@@ -50,7 +50,7 @@ func TestLaterSourcesWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Worker{
-		Process: Process{Flight: "a:2", LogLevel: slog.LevelDebug, LogFormat: "text", Grace: 3 * time.Second},
+		Process: Process{Flight: "a:2", LogLevel: slog.LevelDebug, LogFormat: "text", Grace: 3 * time.Second, Memory: Memory{GCPercent: defaultGCPercent}},
 		Cluster: "from-flag", NodeID: 1, Data: "/env",
 		Members: []Member{{1, "a:1", "a:2"}, {2, "b:1", "b:2"}},
 	}
@@ -123,7 +123,7 @@ func TestGatewayAndDev(t *testing.T) {
 	fs = pflag.NewFlagSet("dev", pflag.ContinueOnError)
 	DevFlags(fs, "/data")
 	d, _, err := LoadDev(fs, []string{"SKEIN_DEMO=true"})
-	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace}, Data: "/data", Demo: true}
+	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Data: "/data", Demo: true}
 	if diff := cmp.Diff(want, d); err != nil || diff != "" {
 		t.Error(diff, err)
 	}

@@ -31,12 +31,14 @@ func Flags(fs *pflag.FlagSet, flight, http, logLevel string) {
 	fs.String("log-level", logLevel, "debug, info, warn or error")
 	fs.String("log-format", DefaultLogFormat, "text or json")
 	fs.Duration("grace", DefaultGrace, "longest time that a graceful stop may take")
+	memoryFlags(fs)
 }
 
 // DevFlags adds the settings of `skein dev`.
 func DevFlags(fs *pflag.FlagSet, data string) {
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultDevLogLevel)
 	fs.String("data", data, "data directory, or "+InMemory+" for one that is removed at exit")
+	cacheFlags(fs)
 	fs.Bool("demo", false, "load the sample tables and show a query")
 }
 
@@ -54,6 +56,7 @@ func WorkerFlags(fs *pflag.FlagSet) {
 	fs.String("cluster", DefaultCluster, "name that all workers of the cluster share")
 	fs.Uint64("node-id", 0, "number of this worker, unique in the cluster")
 	fs.String("data", "", "data directory")
+	cacheFlags(fs)
 	fs.StringSlice("members", nil, "every worker as id=raft-address/flight-address")
 }
 
@@ -176,6 +179,9 @@ func textHook(from, to reflect.Type, data any) (any, error) {
 	switch to {
 	case reflect.TypeFor[Member]():
 		return ParseMember(data.(string))
+	case reflect.TypeFor[Size]():
+		var size Size
+		return size, size.UnmarshalText([]byte(data.(string)))
 	case reflect.TypeFor[slog.Level]():
 		var level slog.Level
 		if err := level.UnmarshalText([]byte(data.(string))); err != nil {

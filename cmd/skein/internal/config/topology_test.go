@@ -82,6 +82,7 @@ func TestExampleCluster(t *testing.T) {
 type composeFile struct {
 	Services map[string]struct {
 		Image       string            `yaml:"image"`
+		Hostname    string            `yaml:"hostname"`
 		Command     []string          `yaml:"command"`
 		Environment map[string]string `yaml:"environment"`
 		Ports       []string          `yaml:"ports"`
@@ -122,6 +123,9 @@ func TestComposeFile(t *testing.T) {
 			w, unknown, err = LoadWorker(workerFlags(t), environ)
 			listens = w.Flight
 			workers = append(workers, w)
+			if service.Hostname != name {
+				t.Errorf("service %s has host name %q: a container made anew must keep the name its Raft log is under", name, service.Hostname)
+			}
 			checkComposeWorker(t, name, w, service.Volumes, c.Volumes)
 		}
 		if err != nil || len(unknown) > 0 {

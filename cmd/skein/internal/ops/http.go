@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,28 +37,44 @@ type Server struct {
 	logger *slog.Logger
 }
 
-// Serve starts answering on listener. ready is asked at each /readyz and must
-// be quick; nil means ready.
-func Serve(listener net.Listener, metrics prometheus.Gatherer, ready func() error, logger *slog.Logger) *Server {
+// Endpoints are what a Server answers with.
+type Endpoints struct {
+	Metrics prometheus.Gatherer
+	// Ready is asked at each /readyz and must be quick; nil means ready.
+	Ready func() error
+	// Profiles adds the runtime's profiles below /debug/pprof/. Taking one costs
+	// time and tells what the process does, so it is off unless asked for.
+	Profiles bool
+}
+
+// Serve starts answering on listener.
+func Serve(listener net.Listener, e Endpoints, logger *slog.Logger) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		if err := e.Ready(); err != nil {
 			answer(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
 			return
 		}
 		answer(w, http.StatusOK, "ready")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}))
+	writeTimeout := 30 * time.Second
+	if e.Profiles {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		writeTimeout = 5 * time.Minute // profiles are taken over the time asked for
+	}
 	s := &Server{
 		http: &http.Server{
 			Handler:           mux,
 			ReadHeaderTimeout: 5 * time.Second,
-			WriteTimeout:      30 * time.Second,
+			WriteTimeout:      writeTimeout,
 			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		},
 		done:   make(chan struct{}),

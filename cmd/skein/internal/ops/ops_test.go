@@ -49,12 +49,12 @@ func get(t *testing.T, url string) (int, string) {
 func TestHTTP(t *testing.T) {
 	var ready atomic.Bool
 	l := listen(t)
-	s := Serve(l, NewRegistry("v1"), func() error {
+	s := Serve(l, Endpoints{Metrics: NewRegistry("v1"), Ready: func() error {
 		if ready.Load() {
 			return nil
 		}
 		return errors.New("no quorum")
-	}, slog.New(slog.DiscardHandler))
+	}}, slog.New(slog.DiscardHandler))
 	base := "http://" + l.Addr().String()
 	for _, step := range []struct {
 		path string
@@ -126,7 +126,7 @@ func TestCallsAreMeasuredAndPanicsContained(t *testing.T) {
 		t.Error(err)
 	}
 	h := listen(t)
-	s := Serve(h, registry, func() error { return nil }, slog.New(slog.DiscardHandler))
+	s := Serve(h, Endpoints{Metrics: registry, Ready: func() error { return nil }}, slog.New(slog.DiscardHandler))
 	_, body := get(t, "http://"+h.Addr().String()+"/metrics")
 	for _, want := range []string{
 		`skein_flight_calls_total{code="OK",method="Check",role="gateway"} 1`,

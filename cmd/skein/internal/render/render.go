@@ -38,6 +38,14 @@ const pageRows = 10_000
 // call.
 type Batches func() (arrow.RecordBatch, error)
 
+// Cell returns the text of one value as CSV has it, and false for NULL.
+func Cell(column arrow.Array, row int) (string, bool) {
+	if column.IsNull(row) {
+		return "", false
+	}
+	return text(column, row), true
+}
+
 // Write prints all rows and returns how many there were.
 func Write(w io.Writer, format Format, schema *arrow.Schema, batches Batches) (int64, error) {
 	out := bufio.NewWriterSize(w, 64<<10)
@@ -75,7 +83,7 @@ func writeCSV(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error)
 			}
 		}
 		return out.Write(fields)
-	}, func() error { out.Flush(); return out.Error() })
+	}, func(error) error { out.Flush(); return out.Error() })
 }
 
 func writeJSON(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error) {
@@ -88,7 +96,7 @@ func writeJSON(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error
 		line = append(line, '\n')
 		_, err = w.Write(line)
 		return err
-	}, func() error { return nil })
+	}, func(error) error { return nil })
 }
 
 func writeTable(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error) {
@@ -114,7 +122,12 @@ func writeTable(w io.Writer, schema *arrow.Schema, batches Batches) (int64, erro
 			return nil
 		}
 		return flush()
-	}, flush)
+	}, func(failure error) error {
+		if failure != nil && t.Length() == 0 {
+			return nil // an empty frame would look like a result
+		}
+		return flush()
+	})
 }
 
 func newTable(schema *arrow.Schema) table.Writer {
@@ -139,14 +152,14 @@ func isNumber(dt arrow.DataType) bool {
 	return arrow.IsInteger(dt.ID()) || arrow.IsFloating(dt.ID()) || arrow.IsDecimal(dt.ID())
 }
 
-// eachRow calls row for every row and finish at the end, also after an error
-// of batches so that the rows before it are printed.
-func eachRow(batches Batches, row func(arrow.RecordBatch, int) error, finish func() error) (int64, error) {
+// eachRow calls row for every row and finish at the end, with the error of
+// batches if there was one: the rows before it are worth printing.
+func eachRow(batches Batches, row func(arrow.RecordBatch, int) error, finish func(error) error) (int64, error) {
 	var rows int64
 	for {
 		b, err := batches()
 		if b == nil || err != nil {
-			if finishErr := finish(); err == nil {
+			if finishErr := finish(err); err == nil {
 				err = finishErr
 			}
 			return rows, err

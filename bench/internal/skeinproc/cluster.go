@@ -1,0 +1,111 @@
+package skeinproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Cluster is some workers and a gateway, each a process of its own.
+type Cluster struct {
+	Address string // host:port of Flight SQL
+	procs   []*exec.Cmd
+}
+
+// StartCluster runs n workers with their data below a directory, and a gateway,
+// and waits until it answers.
+func StartCluster(ctx context.Context, binary, data string, n int) (c *Cluster, err error) {
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(2*n + 1)
+	if err != nil {
+		return nil, err
+	}
+	c = &Cluster{Address: ports[2*n]}
+	var members []string
+	for i := range n {
+		members = append(members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	for i := range n {
+		id := fmt.Sprint(i + 1)
+		if err := c.start(binary, "worker", "--node-id", id, "--data", filepath.Join(data, id),
+			"--members", strings.Join(members, ","), "--log-level", "warn"); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.start(binary, "gateway", "--flight", c.Address, "--http", "", "--workers", ports[1], "--log-level", "warn"); err != nil {
+		return nil, err
+	}
+	return c, c.await(ctx)
+}
+
+func (c *Cluster) start(binary string, args ...string) error {
+	cmd := exec.Command(binary, args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s %s: %w", binary, args[0], err)
+	}
+	c.procs = append(c.procs, cmd)
+	return nil
+}
+
+// await asks the gateway for something that takes all workers until it answers.
+func (c *Cluster) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := Dial(c.Address)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for err = errors.New("not asked"); err != nil; {
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the cluster does not answer: %w", err), client.Close())
+		case <-ticker.C:
+			err = client.Exec(ctx, "CREATE TABLE ready (id BIGINT PRIMARY KEY) WITH (replicas = 3)")
+		}
+	}
+	return errors.Join(client.Exec(ctx, "DROP TABLE ready"), client.Close())
+}
+
+// Stop ends all processes, the gateway first.
+func (c *Cluster) Stop() error {
+	var errs []error
+	for i := len(c.procs) - 1; i >= 0; i-- {
+		if err := c.procs[i].Process.Signal(syscall.SIGTERM); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, c.procs[i].Wait())
+	}
+	return errors.Join(errs...)
+}
+
+// freePorts returns addresses that were free a moment ago.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }() // all at once, so that they differ
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}

@@ -1,0 +1,140 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Size is a number of bytes. Its text form is a whole number with an optional
+// unit: KiB, MiB, GiB or TiB, the i and B at will.
+type Size int64
+
+// UnmarshalText reads the text form.
+func (s *Size) UnmarshalText(text []byte) error {
+	number := strings.TrimSpace(string(text))
+	unit := strings.TrimLeft(number, "0123456789")
+	number = strings.TrimSuffix(number, unit)
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return fmt.Errorf("size %q is not a number with an optional unit, for example 512MiB", text)
+	}
+	letter := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(strings.TrimSpace(unit)), "b"), "i")
+	shift := strings.Index("_kmgt", letter) * 10 // "" is found at 0
+	if len(letter) > 1 || letter == "_" || shift < 0 || n > math.MaxInt64>>shift {
+		return fmt.Errorf("size %q has no unit of KiB, MiB, GiB, TiB or is too large", text)
+	}
+	*s = Size(n << shift)
+	return nil
+}
+
+// Memory holds the settings of the process's memory.
+type Memory struct {
+	// GCPercent is how much the heap may grow over what is live before it is
+	// collected, as GOGC has it.
+	GCPercent int `koanf:"gc_percent"`
+	// MemoryLimit is where collecting becomes eager, as GOMEMLIMIT has it; 0
+	// takes four fifths of what the machine or the container has.
+	MemoryLimit Size `koanf:"memory_limit"`
+	// PProf serves the runtime's profiles on the HTTP address.
+	PProf bool `koanf:"pprof"`
+}
+
+// Cache holds the settings of what a worker keeps decoded in memory.
+type Cache struct {
+	CacheBytes Size `koanf:"cache"` // 0 takes an eighth of the memory limit
+}
+
+// defaultGCPercent trades memory for time where there is much short-lived data
+// over a small live heap, which is what streams of batches look like.
+const defaultGCPercent = 100
+
+func memoryFlags(fs *pflag.FlagSet) {
+	fs.Int("gc-percent", defaultGCPercent, "growth of the heap before it is collected, in percent")
+	fs.String("memory-limit", "0", "memory the process aims to stay below, for example 4GiB; 0 for 80 % of what there is")
+	fs.Bool("pprof", false, "serve the runtime's profiles at /debug/pprof/ of the HTTP address")
+}
+
+func cacheFlags(fs *pflag.FlagSet) {
+	fs.String("cache", "0", "memory for decoded columns, for example 1GiB; 0 for an eighth of the memory limit")
+}
+
+func (m *Memory) validate() error {
+	if m.GCPercent < 10 {
+		return fmt.Errorf("gc_percent is %d; it must be at least 10", m.GCPercent)
+	}
+	if m.MemoryLimit != 0 && m.MemoryLimit < 256<<20 {
+		return fmt.Errorf("memory_limit is %d bytes; give at least 256MiB, or 0 for the default", m.MemoryLimit)
+	}
+	return nil
+}
+
+// Limit is the memory limit in bytes, 0 where none is set or can be found out.
+func (m *Memory) Limit() int64 {
+	if m.MemoryLimit > 0 {
+		return int64(m.MemoryLimit)
+	}
+	return physicalMemory() / 5 * 4
+}
+
+// Apply sets the runtime's limits. GOGC and GOMEMLIMIT, where set, go before
+// the defaults but not before settings.
+func (m *Memory) Apply() {
+	if os.Getenv("GOGC") == "" || m.GCPercent != defaultGCPercent {
+		debug.SetGCPercent(m.GCPercent)
+	}
+	if limit := m.Limit(); limit > 0 && (os.Getenv("GOMEMLIMIT") == "" || m.MemoryLimit > 0) {
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// minCache is the least default of the cache.
+const minCache = 256 << 20
+
+// Bytes is the cache's budget.
+func (c *Cache) Bytes(m *Memory) int64 {
+	if c.CacheBytes > 0 {
+		return int64(c.CacheBytes)
+	}
+	return max(m.Limit()/8, minCache)
+}
+
+// physicalMemory is the machine's memory or, if less, the container's; 0 where
+// the operating system does not tell.
+func physicalMemory() int64 {
+	total := machineMemory()
+	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 && (total == 0 || n < total) {
+			total = n
+		}
+	}
+	return total
+}
+
+func machineMemory() int64 {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }() // only read
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "MemTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kib << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,115 @@
+package bind
+
+import (
+	"github.com/apache/arrow-go/v18/arrow"
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+
+	"skein/planner"
+	"skein/sqlstate"
+)
+
+// setOperation binds UNION, INTERSECT and EXCEPT with their ORDER BY and LIMIT,
+// which see the output columns only.
+func (b *binder) setOperation(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (*output, error) {
+	restore, err := b.with(stmt.WithClause)
+	defer restore()
+	if err != nil {
+		return nil, err
+	}
+	left, err := b.selectStmt(stmt.Larg, wanted)
+	if err != nil {
+		return nil, err
+	}
+	right, err := b.selectStmt(stmt.Rarg, wanted)
+	if err != nil {
+		return nil, err
+	}
+	name := map[pgquery.SetOperation]string{
+		pgquery.SetOperation_SETOP_UNION: "UNION", pgquery.SetOperation_SETOP_INTERSECT: "INTERSECT",
+		pgquery.SetOperation_SETOP_EXCEPT: "EXCEPT",
+	}[stmt.Op]
+	if len(left.fields) != len(right.fields) {
+		location := int32(-1)
+		if targets := stmt.Rarg.GetTargetList(); len(targets) > 0 {
+			location = locationOf(targets[0])
+		}
+		return nil, b.errorAt(sqlstate.SyntaxError, location, "each %s query must have the same number of columns", name)
+	}
+	l, r, err := b.sameColumns(name, left, right)
+	if err != nil {
+		return nil, err
+	}
+	node := b.combined(stmt.Op, stmt.All, l, r)
+	return b.orderedRows(stmt, node)
+}
+
+// sameColumns projects two queries to columns of common types, under the left
+// one's names.
+func (b *binder) sameColumns(what string, left, right *output) (l, r planner.Node, err error) {
+	width := len(left.fields)
+	projections := [2]*planner.Project{{Input: left.node}, {Input: right.node}}
+	changed := [2]bool{}
+	for i := range width {
+		pair, _, err := b.unify(what, []planner.Expr{fieldColumn(i, left.fields[i]), fieldColumn(i, right.fields[i])})
+		if err != nil {
+			return nil, nil, err
+		}
+		for k, e := range pair {
+			projections[k].Exprs = append(projections[k].Exprs, e)
+			projections[k].Names = append(projections[k].Names, left.fields[i].Name)
+			_, plain := e.(*planner.Column)
+			changed[k] = changed[k] || !plain
+		}
+		changed[1] = changed[1] || right.fields[i].Name != left.fields[i].Name
+	}
+	l, r = projections[0], projections[1]
+	if !changed[0] && left.node.Schema().NumFields() == width {
+		l = left.node
+	}
+	if !changed[1] && right.node.Schema().NumFields() == width {
+		r = right.node
+	}
+	return l, r, nil
+}
+
+// combined applies the operation. INTERSECT and EXCEPT look for equal rows by
+// semi and anti joins that take NULLs as equal; with ALL, the copies of a row are
+// numbered, so that each finds one partner.
+func (b *binder) combined(op pgquery.SetOperation, all bool, l, r planner.Node) planner.Node {
+	width := l.Schema().NumFields()
+	if op == pgquery.SetOperation_SETOP_UNION {
+		node := planner.Node(&planner.Union{Branches: []planner.Node{l, r}})
+		if !all {
+			node = distinctRows(node, width)
+		}
+		return node
+	}
+	kind := planner.SemiJoin
+	if op == pgquery.SetOperation_SETOP_EXCEPT {
+		kind = planner.AntiJoin
+	}
+	keys := width
+	if all {
+		l, r = numbered(l), numbered(r)
+		keys++
+	} else {
+		l = distinctRows(l, width)
+	}
+	join := &planner.Join{Kind: kind, Left: l, Right: r}
+	for i := range keys {
+		join.On = append(join.On, planner.JoinKey{Left: i, Right: i, NullSafe: true})
+	}
+	if all {
+		return firstColumns(join, width)
+	}
+	return join
+}
+
+// numbered adds a column that tells equal rows apart.
+func numbered(n planner.Node) planner.Node {
+	w := &planner.Window{Input: n, Calls: []planner.WindowCall{rowNumber()}}
+	for i := range n.Schema().NumFields() {
+		w.PartitionBy = append(w.PartitionBy, i)
+	}
+	return w
+}
