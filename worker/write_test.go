@@ -312,7 +312,6 @@ func TestReadersWaitForOutcomes(t *testing.T) {
 	var committer sync.WaitGroup
 	defer committer.Wait()
 	committer.Go(func() {
-		time.Sleep(10 * time.Millisecond) // the reader comes first, usually
 		for i, n := range c.nodes {
 			_, err := n.transact(pb.TransactRequest_COMMIT, table.Tablets[i].ID, "later", func(r *pb.TransactRequest) {
 				r.Segments, r.CommitTimestamp = 1, n.clock.Now()
