@@ -24,7 +24,6 @@ build: ## Build bin/skein
 
 .PHONY: test
 test: ## Run all tests, those of concurrent packages with the race detector too
-	$(GO) vet ./...
 	$(GO) test ./...
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
 
