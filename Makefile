@@ -8,7 +8,7 @@ VERSION ?=
 LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
 
 # Packages whose tests are run with the race detector too.
-RACE := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/...
+RACE := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/client/... ./cmd/skein/internal/ops/...
 
 .PHONY: help
 help: ## List the targets
