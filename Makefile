@@ -7,8 +7,9 @@ FUZZ    ?= 10s
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
 
-# Packages whose tests are run with the race detector too.
-RACE := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/client/... ./cmd/skein/internal/ops/...
+# Packages with goroutines of their own: `make test RACE=1`, as .ci/run calls it,
+# runs their tests with the race detector too.
+CONCURRENT := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/client/... ./cmd/skein/internal/ops/...
 
 .PHONY: help
 help: ## List the targets
@@ -23,9 +24,9 @@ build: ## Build bin/skein
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/skein ./cmd/skein
 
 .PHONY: test
-test: ## Run all tests, those of concurrent packages with the race detector too
+test: ## Run all tests; with RACE=1 those of concurrent packages under the race detector too
 	$(GO) test ./...
-	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
+	$(if $(RACE),CGO_ENABLED=1 $(GO) test -race -short $(CONCURRENT))
 
 .PHONY: test-slt
 test-slt: ## Run the SQL suites of cmd/skein/testdata/slt against servers of their own
