@@ -41,6 +41,18 @@ func CreateTables() []string {
 	return statements
 }
 
+// Partitioned returns a CREATE TABLE statement of this schema with the table cut
+// into tablets by the hash of its first column, so that tables joined on their
+// leading key are colocated; region and nation stay whole.
+func Partitioned(statement string, tablets int) string {
+	table, columns, _ := strings.Cut(strings.TrimPrefix(statement, "CREATE TABLE "), " ")
+	if tablets <= 1 || table == "region" || table == "nation" {
+		return statement
+	}
+	key, _, _ := strings.Cut(strings.TrimPrefix(columns, "("), " ")
+	return fmt.Sprintf("%s PARTITION BY HASH (%s) WITH (tablets = %d)", statement, key, tablets)
+}
+
 // CreateTable returns the statement for one table under another name.
 func CreateTable(table, name string) (string, error) {
 	prefix := "CREATE TABLE " + table + " "

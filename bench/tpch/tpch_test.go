@@ -30,3 +30,18 @@ func TestFilesAreWhole(t *testing.T) {
 		t.Error("an unknown query gave no error")
 	}
 }
+
+func TestPartitioned(t *testing.T) {
+	for _, s := range CreateTables() {
+		if got := Partitioned(s, 1); got != s {
+			t.Errorf("one tablet: %q became %q", s, got)
+		}
+	}
+	lineitem, err := CreateTable("lineitem", "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := Partitioned(lineitem, 3), lineitem+" PARTITION BY HASH (l_orderkey) WITH (tablets = 3)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -15,16 +15,41 @@ import (
 	"skein/bench/tpch"
 )
 
+// server is one Skein: a process, or the processes of a cluster.
+type server interface {
+	PeakMemory() int64
+	DiskBytes() (int64, error)
+	Stop() error
+}
+
+// start runs Skein as the options ask, and returns where it listens and how
+// long it took until it answered.
+func start(ctx context.Context, o *options) (server, string, time.Duration, error) {
+	data := filepath.Join(o.scratch, "skein")
+	if o.workers > 0 {
+		c, err := skeinproc.StartCluster(ctx, o.skein, data, o.workers)
+		if err != nil {
+			return nil, "", 0, err
+		}
+		return c, c.Address, c.Startup, nil
+	}
+	p, err := skeinproc.Start(ctx, o.skein, data)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	return p, p.Address, p.Startup, nil
+}
+
 // benchmark loads and queries both engines, one after the other so that they
 // do not share the processor.
 func benchmark(ctx context.Context, o *options, r *report) (err error) {
-	server, err := skeinproc.Start(ctx, o.skein, filepath.Join(o.scratch, "skein"))
+	server, address, startup, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	r.Startup = server.Startup.Seconds()
-	client, err := skeinproc.Dial(server.Address)
+	r.Startup = startup.Seconds()
+	client, err := skeinproc.Dial(address)
 	if err != nil {
 		return err
 	}
@@ -43,7 +68,7 @@ func benchmark(ctx context.Context, o *options, r *report) (err error) {
 	if err := loadDuck(ctx, o, db, r); err != nil {
 		return err
 	}
-	if err := loadCommand(ctx, o, server.Address, client, r); err != nil {
+	if err := loadCommand(ctx, o, address, client, r); err != nil {
 		return err
 	}
 	for _, n := range o.queries {
@@ -61,7 +86,7 @@ func benchmark(ctx context.Context, o *options, r *report) (err error) {
 
 func loadSkein(ctx context.Context, o *options, client *skeinproc.Client, r *report) error {
 	for _, statement := range tpch.CreateTables() {
-		if err := client.Exec(ctx, statement); err != nil {
+		if err := client.Exec(ctx, tpch.Partitioned(statement, o.tablets)); err != nil {
 			return fmt.Errorf("creating the schema in Skein: %w", err)
 		}
 	}
@@ -101,7 +126,7 @@ func loadCommand(ctx context.Context, o *options, address string, client *skeinp
 	if err != nil {
 		return err
 	}
-	if err := client.Exec(ctx, statement); err != nil {
+	if err := client.Exec(ctx, tpch.Partitioned(statement, o.tablets)); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, o.skein, "load", "--quiet", "--addr", address, "--table", name, parquetFile(o.parquet, "lineitem"))

@@ -25,6 +25,8 @@ type options struct {
 	parquet string // tables to use instead of generated ones
 	queries []int
 	runs    int
+	tablets int // of each table but the smallest two
+	workers int // processes beside a gateway; 0: one process for all
 	output  string
 	scratch string // data directories of both engines
 }
@@ -52,7 +54,8 @@ func mainError(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.scratch)) }()
-	r := &report{Scale: o.scale, Started: time.Now().UTC().Format(time.RFC3339), CPUs: runtime.NumCPU()}
+	r := &report{Scale: o.scale, Started: time.Now().UTC().Format(time.RFC3339), CPUs: runtime.NumCPU(),
+		Tablets: o.tablets, Workers: o.workers}
 	if err := benchmark(ctx, o, r); err != nil {
 		return err
 	}
@@ -80,6 +83,8 @@ func parse(args []string) (*options, error) {
 	fs.StringVar(&o.cache, "cache", ".data", "directory for generated tables")
 	fs.StringVar(&o.parquet, "parquet", "", "directory with the tables as Parquet, instead of generating them")
 	fs.IntVar(&o.runs, "runs", 3, "warm runs of each query, of which the best counts")
+	fs.IntVar(&o.tablets, "tablets", 1, "tablets of each table but region and nation")
+	fs.IntVar(&o.workers, "workers", 0, "run this many worker processes and a gateway instead of skein dev")
 	fs.StringVar(&o.output, "json", "", "result file (default results/tpch-sfSF.json)")
 	fs.StringVar(&o.scratch, "scratch", "", "where the engines' data directories are made (default the system's)")
 	all := fs.Bool("all", false, "run all 22 queries")
@@ -87,8 +92,8 @@ func parse(args []string) (*options, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	if fs.NArg() > 0 || o.runs < 1 {
-		return nil, fmt.Errorf("unexpected arguments %v or fewer than 1 run", fs.Args())
+	if fs.NArg() > 0 || o.runs < 1 || o.tablets < 1 || o.workers < 0 {
+		return nil, fmt.Errorf("unexpected arguments %v, or fewer than 1 run, 1 tablet or 0 workers", fs.Args())
 	}
 	if scale, err := strconv.ParseFloat(o.scale, 64); err != nil || scale <= 0 {
 		return nil, fmt.Errorf("scale factor %q is not a positive number", o.scale)

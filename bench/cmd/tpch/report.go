@@ -15,6 +15,8 @@ type report struct {
 	Scale         string        `json:"scale_factor"`
 	Started       string        `json:"started"`
 	CPUs          int           `json:"cpus"`
+	Tablets       int           `json:"tablets"`
+	Workers       int           `json:"worker_processes"`
 	DuckDB        string        `json:"duckdb_version"`
 	Startup       float64       `json:"skein_startup_seconds"`
 	Loads         []loadResult  `json:"loads"`
@@ -74,7 +76,8 @@ func (r *report) failures() int {
 
 func (r *report) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\nTPC-H SF %s, %d CPUs, DuckDB %s, Skein ready in %.2f s\n\n", r.Scale, r.CPUs, r.DuckDB, r.Startup)
+	fmt.Fprintf(w, "\nTPC-H SF %s, %d CPUs, DuckDB %s, tablets a table %d, worker processes %d (0: all in one), Skein ready in %.2f s\n\n",
+		r.Scale, r.CPUs, r.DuckDB, r.Tablets, r.Workers, r.Startup)
 	fmt.Fprint(w, "load\trows\tSkein rows/s\tDuckDB rows/s\tthrough\t\n")
 	for _, l := range r.Loads {
 		duck := "-"

@@ -15,7 +15,9 @@ import (
 
 // Cluster is some workers and a gateway, each a process of its own.
 type Cluster struct {
-	Address string // host:port of Flight SQL
+	Address string        // host:port of Flight SQL
+	Startup time.Duration // until it answered
+	data    string
 	procs   []*exec.Cmd
 }
 
@@ -29,7 +31,8 @@ func StartCluster(ctx context.Context, binary, data string, n int) (c *Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	c = &Cluster{Address: ports[2*n]}
+	began := time.Now()
+	c = &Cluster{Address: ports[2*n], data: data}
 	var members []string
 	for i := range n {
 		members = append(members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
@@ -49,7 +52,9 @@ func StartCluster(ctx context.Context, binary, data string, n int) (c *Cluster, 
 	if err := c.start(binary, "gateway", "--flight", c.Address, "--http", "", "--workers", ports[1], "--log-level", "warn"); err != nil {
 		return nil, err
 	}
-	return c, c.await(ctx)
+	err = c.await(ctx)
+	c.Startup = time.Since(began)
+	return c, err
 }
 
 func (c *Cluster) start(binary string, args ...string) error {
@@ -77,11 +82,23 @@ func (c *Cluster) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("the cluster does not answer: %w", err), client.Close())
 		case <-ticker.C:
-			err = client.Exec(ctx, "CREATE TABLE ready (id BIGINT PRIMARY KEY) WITH (replicas = 3)")
+			err = client.Exec(ctx, fmt.Sprintf("CREATE TABLE ready (id BIGINT PRIMARY KEY) WITH (replicas = %d)", len(c.procs)-1))
 		}
 	}
 	return errors.Join(client.Exec(ctx, "DROP TABLE ready"), client.Close())
 }
+
+// PeakMemory is the sum of what each process had resident at its peak, in bytes.
+func (c *Cluster) PeakMemory() int64 {
+	var total int64
+	for _, cmd := range c.procs {
+		total += procStatus(cmd.Process.Pid, "VmHWM:")
+	}
+	return total
+}
+
+// DiskBytes is the space that the data directories' files take on disk.
+func (c *Cluster) DiskBytes() (int64, error) { return diskBytes(c.data) }
 
 // Stop ends all processes, the gateway first.
 func (c *Cluster) Stop() error {

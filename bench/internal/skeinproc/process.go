@@ -91,8 +91,11 @@ func (p *Process) PeakMemory() int64 { return p.status("VmHWM:") }
 // Memory is the resident memory in bytes, like PeakMemory.
 func (p *Process) Memory() int64 { return p.status("VmRSS:") }
 
-func (p *Process) status(field string) int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+func (p *Process) status(field string) int64 { return procStatus(p.cmd.Process.Pid, field) }
+
+// procStatus reads a field of a process's status file in bytes.
+func procStatus(pid int, field string) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
@@ -109,9 +112,11 @@ func (p *Process) status(field string) int64 {
 }
 
 // DiskBytes is the space that the data directory's files take on disk.
-func (p *Process) DiskBytes() (int64, error) {
+func (p *Process) DiskBytes() (int64, error) { return diskBytes(p.data) }
+
+func diskBytes(dir string) (int64, error) {
 	var total int64
-	err := filepath.WalkDir(p.data, func(_ string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
