@@ -40,6 +40,9 @@ type Table struct {
 	// NextColumnID is the id of the next column to be added, 0 in descriptors
 	// whose columns have no ids.
 	NextColumnID int `json:"next_column_id,omitempty"`
+	// System marks a table without tablets, whose rows a gateway makes when it
+	// is read. The meta group has none of these.
+	System bool `json:"-"`
 }
 
 // Column is one column of a Table.

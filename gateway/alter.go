@@ -15,7 +15,7 @@ import (
 // touched; workers give old ones the default of a new column when they read
 // them.
 func (s *sqlService) alterTable(ctx context.Context, b *sql.AlterTable) error {
-	t, err := s.lookup(ctx, b.Name.Schema, b.Name.Name)
+	t, err := s.target(ctx, b.Name.Schema, b.Name.Name)
 	if err != nil {
 		if b.IfExists && sqlstate.CodeOf(err) == sqlstate.UndefinedTable {
 			return nil

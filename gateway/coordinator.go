@@ -291,7 +291,7 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
 	return exec.Build(ctx, f.Operators, &exec.Env{
-		Tables:      noTables{},
+		Tables:      systemTables{r.gw, r.snap},
 		Exchanges:   r,
 		Parallelism: 1,
 		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
@@ -380,11 +380,4 @@ func (r *run) readsAll() bool {
 		}
 	}
 	return true
-}
-
-// noTables is the TableReader of the coordinator, which has none.
-type noTables struct{}
-
-func (noTables) OpenScan(context.Context, *planner.TabletScan, int) ([]exec.Operator, error) {
-	return nil, sqlstate.New(sqlstate.InternalError, "a tablet scan was planned on the coordinator")
 }

@@ -8,6 +8,7 @@ import (
 	"skein/catalog"
 	"skein/consensus"
 	"skein/flightproto"
+	"skein/gateway/system"
 	"skein/sqlstate"
 )
 
@@ -17,6 +18,9 @@ const tabletsTimeout = 30 * time.Second
 // createTable asks the meta group for a table and waits until its tablets
 // serve. A hidden table has no name yet: see publishTable.
 func (g *Server) createTable(ctx context.Context, t *catalog.Table, hidden bool) (*catalog.Table, error) {
+	if t.Schema == system.Schema {
+		return nil, sqlstate.New(sqlstate.ReservedName, "schema %q is for system tables", t.Schema).WithHint("name another schema")
+	}
 	var reply consensus.TableReply
 	err := g.directory.meta(ctx, consensus.MetaCreateTable, consensus.CreateTable{
 		RequestID: newID(), Table: t, Hidden: hidden, CreatedUnixMS: time.Now().UnixMilli(),

@@ -90,7 +90,7 @@ func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIn
 	if err != nil {
 		return nil, err
 	}
-	table, err := s.lookup(ctx, schema, cmd.GetTable())
+	table, err := s.target(ctx, schema, cmd.GetTable())
 	switch {
 	case err != nil && sqlstate.CodeOf(err) != sqlstate.UndefinedTable:
 		return nil, err
@@ -223,7 +223,7 @@ func (s *sqlService) plainPut(stream flight.FlightService_DoPutServer, d *flight
 	defer r.Release()
 	var rows int64
 	err = s.statement(ctx, newID(), "ingest", "INGEST INTO "+quotedName(schema, name), func(ctx context.Context) error {
-		table, err := s.lookup(ctx, schema, name)
+		table, err := s.target(ctx, schema, name)
 		if err != nil {
 			return err
 		}

@@ -15,13 +15,24 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"skein/catalog"
+	"skein/gateway/system"
 )
 
 // catalogName is the one SQL catalog of a cluster.
 const catalogName = "skein"
 
-// tableType is the type of every table so far.
-const tableType = "TABLE"
+// The types of tables, as SQL clients name them.
+const (
+	tableType       = "TABLE"
+	systemTableType = "SYSTEM TABLE"
+)
+
+func typeOfTable(t *catalog.Table) string {
+	if t.System {
+		return systemTableType
+	}
+	return tableType
+}
 
 // infoFor answers a metadata command: its own descriptor is the ticket.
 func infoFor(d *flight.FlightDescriptor, schema *arrow.Schema) *flight.FlightInfo {
@@ -104,14 +115,31 @@ func (s *sqlService) GetFlightInfoSchemas(_ context.Context, _ flightsql.GetDBSc
 	return infoFor(d, schema_ref.DBSchemas), nil
 }
 
-func (s *sqlService) DoGetDBSchemas(_ context.Context, cmd flightsql.GetDBSchemas) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+func (s *sqlService) DoGetDBSchemas(ctx context.Context, cmd flightsql.GetDBSchemas) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	tables, err := s.visibleTables(ctx)
+	if err != nil {
+		return nil, nil, s.fail(ctx, err)
+	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.DBSchemas)
 	defer b.Release()
-	if inCatalog(cmd.GetCatalog()) && matches(likePattern(cmd.GetDBSchemaFilterPattern()), catalog.DefaultSchema) {
-		b.Field(0).(*array.StringBuilder).Append(catalogName)
-		b.Field(1).(*array.StringBuilder).Append(catalog.DefaultSchema)
+	pattern := likePattern(cmd.GetDBSchemaFilterPattern())
+	for _, name := range schemaNames(tables) {
+		if inCatalog(cmd.GetCatalog()) && matches(pattern, name) {
+			b.Field(0).(*array.StringBuilder).Append(catalogName)
+			b.Field(1).(*array.StringBuilder).Append(name)
+		}
 	}
 	return oneBatch(b.NewRecordBatch())
+}
+
+// schemaNames are the schemas that have tables, and the default one.
+func schemaNames(tables []*catalog.Table) []string {
+	names := []string{catalog.DefaultSchema, system.Schema}
+	for _, t := range tables {
+		names = append(names, t.Schema)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (s *sqlService) GetFlightInfoTables(_ context.Context, cmd flightsql.GetTables, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
@@ -133,15 +161,15 @@ func (s *sqlService) DoGetTables(ctx context.Context, cmd flightsql.GetTables) (
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 	defer b.Release()
 	schemas, names := likePattern(cmd.GetDBSchemaFilterPattern()), likePattern(cmd.GetTableNameFilterPattern())
-	wanted := len(cmd.GetTableTypes()) == 0 || slices.Contains(cmd.GetTableTypes(), tableType)
-	for _, t := range tables {
+	for _, t := range append(tables, system.Tables()...) {
+		wanted := len(cmd.GetTableTypes()) == 0 || slices.Contains(cmd.GetTableTypes(), typeOfTable(t))
 		if !wanted || !inCatalog(cmd.GetCatalog()) || !matches(schemas, t.Schema) || !matches(names, t.Name) {
 			continue
 		}
 		b.Field(0).(*array.StringBuilder).Append(catalogName)
 		b.Field(1).(*array.StringBuilder).Append(t.Schema)
 		b.Field(2).(*array.StringBuilder).Append(t.Name)
-		b.Field(3).(*array.StringBuilder).Append(tableType)
+		b.Field(3).(*array.StringBuilder).Append(typeOfTable(t))
 		if cmd.GetIncludeSchema() {
 			b.Field(4).(*array.BinaryBuilder).Append(flight.SerializeSchema(withColumnMetadata(t), memory.DefaultAllocator))
 		}
@@ -172,7 +200,9 @@ func (s *sqlService) GetFlightInfoTableTypes(_ context.Context, d *flight.Flight
 func (s *sqlService) DoGetTableTypes(context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.TableTypes)
 	defer b.Release()
-	b.Field(0).(*array.StringBuilder).Append(tableType)
+	for _, name := range []string{systemTableType, tableType} {
+		b.Field(0).(*array.StringBuilder).Append(name)
+	}
 	return oneBatch(b.NewRecordBatch())
 }
 

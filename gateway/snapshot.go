@@ -137,8 +137,14 @@ func boundValue(dt arrow.DataType, key []byte) any {
 // Version is the metadata version.
 func (s *snapshot) Version() uint64 { return s.meta.Version }
 
+// systemTableRows is the guess for a table that is only made when it is read.
+const systemTableRows = 100
+
 // TableStats is what workers last told of the table's size.
 func (s *snapshot) TableStats(t *catalog.Table) (planner.TableStats, error) {
+	if t.System {
+		return planner.TableStats{Rows: systemTableRows}, nil
+	}
 	if _, ok := s.meta.Table(t.ID); !ok {
 		return planner.TableStats{}, &planner.UnknownTableError{Table: t.Name}
 	}

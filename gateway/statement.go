@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"skein/catalog"
+	"skein/gateway/system"
 	"skein/planner"
 	"skein/sql"
 	"skein/sqlstate"
@@ -310,7 +311,7 @@ func tabletBounds(b *sql.CreateTable) ([]catalog.Tablet, error) {
 func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
 	var tables []*catalog.Table
 	for _, name := range b.Names {
-		t, err := s.lookup(ctx, name.Schema, name.Name)
+		t, err := s.target(ctx, name.Schema, name.Name)
 		if err != nil {
 			if b.IfExists && sqlstate.CodeOf(err) == sqlstate.UndefinedTable {
 				continue
@@ -343,7 +344,7 @@ func (c bindCatalog) Table(ctx context.Context, schema, name string) (*catalog.T
 
 func (c bindCatalog) TableNames(_ context.Context, schema string) []string {
 	var names []string
-	for _, t := range c.s.gw.directory.Current().tables() {
+	for _, t := range append(system.Tables(), c.s.gw.directory.Current().tables()...) {
 		if t.Schema == schema {
 			names = append(names, t.Name)
 		}
@@ -356,6 +357,9 @@ func (c bindCatalog) TableNames(_ context.Context, schema string) []string {
 // through another gateway a moment ago, so the meta group is asked before the
 // answer is no.
 func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.Table, error) {
+	if t, ok := system.Lookup(schema, name); ok {
+		return t, nil
+	}
 	if t, ok := s.gw.directory.Current().meta.TableNamed(schema, name); ok {
 		return t, nil
 	}
@@ -367,6 +371,15 @@ func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.
 		return t, nil
 	}
 	return nil, undefinedTable(schema, name)
+}
+
+// target is lookup for a table that is to be changed.
+func (s *sqlService) target(ctx context.Context, schema, name string) (*catalog.Table, error) {
+	t, err := s.lookup(ctx, schema, name)
+	if err == nil && t.System {
+		return nil, sqlstate.New(sqlstate.WrongObjectType, "%s is a system table: it can only be read", t.QualifiedName())
+	}
+	return t, err
 }
 
 func undefinedTable(schema, name string) error {

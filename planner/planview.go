@@ -58,7 +58,7 @@ func (p *Plan) ExchangesInto(consumer FragmentID) []*Exchange {
 func (f *Fragment) Tablets() []catalog.TabletID {
 	var ids []catalog.TabletID
 	for _, op := range f.Operators {
-		if s, ok := op.(*TabletScan); ok && !slices.Contains(ids, s.Tablet) {
+		if s, ok := op.(*TabletScan); ok && !s.Table.System && !slices.Contains(ids, s.Tablet) {
 			ids = append(ids, s.Tablet)
 		}
 	}

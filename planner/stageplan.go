@@ -7,6 +7,9 @@ import (
 )
 
 func (p *distributor) planScan(n *Scan) (*stage, error) {
+	if n.Table.System {
+		return p.planSystemScan(n)
+	}
 	all, err := p.locator.Tablets(n.Table)
 	if err != nil {
 		return nil, err
@@ -38,6 +41,18 @@ func (p *distributor) planScan(n *Scan) (*stage, error) {
 	}
 	s.placement = scanPlacement(n, tablets, partitioning)
 	return s, nil
+}
+
+// planSystemScan reads a table that only the coordinator has, as tablet 0.
+func (p *distributor) planSystemScan(n *Scan) (*stage, error) {
+	stats, err := p.metadata.TableStats(n.Table)
+	if err != nil {
+		return nil, err
+	}
+	est := scanEstimate(n.Table, n.Projection, stats).filtered(n.Filter)
+	b := p.newFragment(Coordinator, est.rows, est.bytes,
+		&TabletScan{Table: n.Table, Projection: n.Projection, Filter: n.Filter})
+	return &stage{producers: []*building{b}, schema: n.Schema(), est: est}, nil
 }
 
 // scanPlacement is nil when a partition column is not part of the output.

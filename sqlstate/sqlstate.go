@@ -53,6 +53,8 @@ const (
 	CannotCoerce           Code = "42846"
 	InvalidTableDefinition Code = "42P16"
 	NameTooLong            Code = "42622"
+	WrongObjectType        Code = "42809"
+	ReservedName           Code = "42939"
 	AmbiguousFunction      Code = "42725"
 	DiskFull               Code = "53100"
 	OutOfMemory            Code = "53200"

@@ -23,7 +23,7 @@ func (b *binder) targetScan(r *pgquery.RangeVar) (*source, *catalog.Table, error
 	if err := b.plainTable(r, "alias"); err != nil {
 		return nil, nil, err
 	}
-	t, err := b.table(r)
+	t, err := b.target(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -314,7 +314,7 @@ func (b *binder) truncate(stmt *pgquery.TruncateStmt) (*Truncate, error) {
 		if err := b.plainTable(r); err != nil {
 			return nil, err
 		}
-		t, err := b.table(r)
+		t, err := b.target(r)
 		if err != nil {
 			return nil, err
 		}

@@ -113,6 +113,15 @@ func (b *binder) plainTable(r *pgquery.RangeVar, handled ...string) error {
 	return b.onlyFields(r, append(handled, "schemaname", "relname", "inh", "relpersistence")...)
 }
 
+// target looks up a table that the statement changes.
+func (b *binder) target(r *pgquery.RangeVar) (*catalog.Table, error) {
+	t, err := b.table(r)
+	if err == nil && t.System {
+		return nil, b.errorAt(sqlstate.WrongObjectType, r.Location, "%s is a system table: it can only be read", t.QualifiedName())
+	}
+	return t, err
+}
+
 // table looks a table up.
 func (b *binder) table(r *pgquery.RangeVar) (*catalog.Table, error) {
 	schema := r.Schemaname

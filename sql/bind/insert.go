@@ -23,7 +23,7 @@ func (b *binder) insert(stmt *pgquery.InsertStmt) (*Insert, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := b.table(stmt.Relation)
+	t, err := b.target(stmt.Relation)
 	if err != nil {
 		return nil, err
 	}
