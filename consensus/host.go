@@ -283,11 +283,13 @@ func (h *Host) background(f func(ctx context.Context)) {
 	h.work.Go(func() { f(h.ctx) })
 }
 
-// Close stops all replicas and releases the directory. It returns early, with
-// an error and work going on, if ctx ends; a further Close waits again. The
-// store must outlive it.
+// Close hands the leadership of its groups to other members, for some seconds at
+// most, stops all replicas and releases the directory. It returns early, with an
+// error and work going on, if ctx ends; a further Close waits again. The store
+// must outlive it.
 func (h *Host) Close(ctx context.Context) error {
 	h.closing.Do(func() {
+		h.handOver(ctx)
 		h.mu.Lock()
 		h.closed = true
 		h.mu.Unlock()

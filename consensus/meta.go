@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -23,8 +25,9 @@ const (
 // node; they are forwarded to the leader. Its methods are safe for concurrent
 // use. Errors are *sqlstate.Error for rejections, or this package's.
 type Meta struct {
-	host *Host
-	sm   *metaSM
+	host    *Host
+	sm      *metaSM
+	members []uint64 // Raft replica ids, ascending
 }
 
 // StartMeta starts the local replica of the meta group, whose members, this
@@ -55,8 +58,11 @@ func (h *Host) StartMeta(ctx context.Context, members map[catalog.NodeID]string,
 	case <-ctx.Done():
 		return nil, fmt.Errorf("opening the meta group: %w", context.Cause(ctx))
 	}
-	h.meta = &Meta{host: h, sm: machine}
-	return h.meta, nil
+	meta := &Meta{host: h, sm: machine, members: slices.Sorted(maps.Keys(targets))}
+	h.mu.Lock()
+	h.meta = meta
+	h.mu.Unlock()
+	return meta, nil
 }
 
 // CreateTable creates a table and returns it with its ids and placement.

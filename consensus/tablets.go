@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -21,8 +22,20 @@ type replica struct {
 	*group
 	tabletID catalog.TabletID
 	table    catalog.TableID
-	members  map[uint64]catalog.NodeID // Raft replica id -> node
+	members  atomic.Pointer[map[uint64]catalog.NodeID] // Raft replica id -> node
 	sm       *tabletSM
+	reads    *reads
+}
+
+// memberNodes are the group's members by Raft replica id. Do not modify it.
+func (r *replica) memberNodes() map[uint64]catalog.NodeID { return *r.members.Load() }
+
+func (r *replica) setMembers(tablet *catalog.Tablet) {
+	members := make(map[uint64]catalog.NodeID, len(tablet.Replicas))
+	for _, member := range tablet.Replicas {
+		members[member.ID] = member.Node
+	}
+	r.members.Store(&members)
 }
 
 // StartTablet starts this node's replica of a tablet and returns without
@@ -51,12 +64,11 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	g := newGroup(h, uint64(tablet.ID), own.ID, h.log.With("tablet", uint64(tablet.ID), "table", table.QualifiedName()))
 	r := &replica{
 		group: g, tabletID: tablet.ID, table: table.ID,
-		members: make(map[uint64]catalog.NodeID, len(tablet.Replicas)),
-		sm:      &tabletSM{group: g, tablet: store, clock: h.clock},
+		sm:    &tabletSM{group: g, tablet: store, clock: h.clock},
+		reads: newReads(g, store, h.clock),
 	}
-	for _, member := range tablet.Replicas {
-		r.members[member.ID] = member.Node
-	}
+	r.setMembers(&tablet)
+	h.forwardClock(store)
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -70,6 +82,15 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	}
 	h.changed.notify()
 	return nil
+}
+
+// forwardClock moves the clock past what a tablet holds: the node must not hand
+// out timestamps below those that it stored before it stopped.
+func (h *Host) forwardClock(tablet *storage.Tablet) {
+	h.clock.forward(tablet.LastTimestamp())
+	for _, prepared := range tablet.InDoubt() {
+		h.clock.forward(prepared.Floor)
+	}
 }
 
 // membersOf finds this node's replica and the Raft targets of all replicas.
@@ -158,11 +179,14 @@ func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage
 	if err != nil {
 		return storage.Result{}, err
 	}
+	command, flight := r.reads.depart(command)
 	entry, err := storage.EncodeCommand(command)
 	if err != nil {
+		r.reads.arrive(flight, err)
 		return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
 	}
 	result, err := r.propose(ctx, entry)
+	r.reads.arrive(flight, err)
 	if err != nil {
 		return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
 	}
@@ -186,6 +210,20 @@ func (h *Host) ReadIndex(ctx context.Context, id catalog.TabletID) error {
 	return nil
 }
 
+// ReadAt returns once the local replica can be read at a timestamp, which this
+// node's clock must have observed: all that was acknowledged at or below it is
+// applied, and nothing else will ever appear there. See reads.
+func (h *Host) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64) error {
+	r, err := h.running(id)
+	if err != nil {
+		return err
+	}
+	if err := r.reads.at(ctx, timestamp); err != nil {
+		return fmt.Errorf("reading tablet %d: %w", id, err)
+	}
+	return nil
+}
+
 // Leader returns the node that leads a tablet hosted here, as far as the local
 // replica knows.
 func (h *Host) Leader(id catalog.TabletID) (catalog.NodeID, bool) {
@@ -193,7 +231,7 @@ func (h *Host) Leader(id catalog.TabletID) (catalog.NodeID, bool) {
 	if !ok {
 		return 0, false
 	}
-	node, ok := r.members[r.leaderReplica()]
+	node, ok := r.memberNodes()[r.leaderReplica()]
 	return node, ok
 }
 
@@ -263,7 +301,7 @@ func (h *Host) Tablets() []TabletStatus {
 	for i, r := range replicas {
 		list[i] = TabletStatus{
 			Tablet: r.tabletID, Table: r.table, Replica: r.replica,
-			Leader: r.members[r.leaderReplica()], Applied: r.sm.tablet.Applied(), Open: r.isOpen(),
+			Leader: r.memberNodes()[r.leaderReplica()], Applied: r.sm.tablet.Applied(), Open: r.isOpen(),
 		}
 		if err := r.err(); err != nil {
 			list[i].Failure = err.Error()

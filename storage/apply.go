@@ -133,6 +133,9 @@ func (a *applier) apply(c Command) (Result, error) {
 		return a.stageDelete(c)
 	case Truncate:
 		return a.truncate(c)
+	case Hold:
+		a.st.counters.hold(c)
+		return Result{}, nil
 	}
 	return Result{}, fmt.Errorf("unknown command %T", c)
 }
@@ -257,7 +260,7 @@ func (a *applier) prepare(c Prepare) (Result, error) {
 	if why != nil {
 		return a.abort(c.Txn, why)
 	}
-	tx.prepared, tx.primary, tx.floor, tx.promised = true, c.Primary, c.Floor, c.Segments
+	tx.prepared, tx.primary, tx.floor, tx.promised = true, c.Primary, max(c.Floor, a.st.counters.floor(c.Bounds)), c.Segments
 	err = tx.decidedRecords(func(number uint32, value []byte) error { return a.set(decidedKey(c.Txn, number), value) })
 	if err != nil {
 		return Result{}, err
@@ -326,6 +329,7 @@ func (a *applier) commit(c Commit) (Result, error) {
 		}
 		return a.land(tx, c.Timestamp)
 	}
+	c.Timestamp = max(c.Timestamp, a.st.counters.floor(c.Bounds)+1)
 	why, err := a.checkUnprepared(tx, c, segments)
 	if err != nil {
 		return Result{}, err

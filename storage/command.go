@@ -12,7 +12,7 @@ import (
 // Command is one replicated step of a transaction on one tablet: Stage,
 // StageDelete, Truncate, Prepare, Commit, Abort or Resolve. Txn is an id the
 // coordinator made up, unique for ever; repeating a step returns the first
-// answer.
+// answer. Hold is about time only and belongs to no transaction.
 //
 // A transaction first deletes what its StageDeletes and its Truncate name, then
 // inserts its segments in the order of their numbers, all at one timestamp.
@@ -72,6 +72,7 @@ type StageDelete struct {
 type Truncate struct {
 	Txn       string
 	Timestamp uint64
+	Bounds
 }
 
 // Prepare checks the staged rows' keys and promises to commit: until its
@@ -86,6 +87,7 @@ type Prepare struct {
 	Floor uint64
 	// Deletes is how many StageDelete lists are staged, to detect a lost one.
 	Deletes uint32
+	Bounds
 }
 
 // Commit makes the rows visible to readers at Timestamp and later. Of a
@@ -105,6 +107,7 @@ type Commit struct {
 	// InlineDelete are RowIDs of further rows to delete. It must be empty when
 	// the transaction is prepared, as must Inline.
 	InlineDelete []uint64
+	Bounds
 }
 
 // Abort drops what the transaction staged, prepared or not.
@@ -125,6 +128,7 @@ const (
 	kindResolve     commandKind = 5
 	kindStageDelete commandKind = 6
 	kindTruncate    commandKind = 7
+	kindHold        commandKind = 8
 )
 
 func (Stage) kind() commandKind       { return kindStage }
@@ -134,6 +138,7 @@ func (Prepare) kind() commandKind     { return kindPrepare }
 func (Commit) kind() commandKind      { return kindCommit }
 func (Abort) kind() commandKind       { return kindAbort }
 func (Resolve) kind() commandKind     { return kindResolve }
+func (Hold) kind() commandKind        { return kindHold }
 
 func (c Stage) txn() string       { return c.Txn }
 func (c StageDelete) txn() string { return c.Txn }
@@ -142,11 +147,14 @@ func (c Prepare) txn() string     { return c.Txn }
 func (c Commit) txn() string      { return c.Txn }
 func (c Abort) txn() string       { return c.Txn }
 func (c Resolve) txn() string     { return c.Txn }
+func (c Hold) txn() string        { return "" }
 
 const (
 	// firstCommandVersion had no deletes and no conflict modes.
 	firstCommandVersion = 1
-	commandVersion      = 2
+	// deletesCommandVersion had no bounds of timestamps.
+	deletesCommandVersion = 2
+	commandVersion        = 3
 	// MaxDeleteRows bounds the rows of one StageDelete or InlineDelete.
 	MaxDeleteRows = 1 << 18
 	// maxTxnID bounds the bytes of a transaction id.
@@ -185,6 +193,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 
 // checkCommand bounds what every replica would have to carry.
 func checkCommand(c Command) error {
+	if _, timeOnly := c.(Hold); timeOnly {
+		return nil
+	}
 	if n := len(c.txn()); n == 0 || n > maxTxnID {
 		return fmt.Errorf("a transaction id of %d bytes, the bounds are 1 and %d", n, maxTxnID)
 	}
@@ -237,6 +248,12 @@ func DecodeCommand(b []byte) (Command, error) {
 // readCommand returns nil for an unknown kind.
 func readCommand(r *reader, version byte, kind commandKind) Command {
 	modes := version > firstCommandVersion
+	bounds := func() (b Bounds) {
+		if version > deletesCommandVersion {
+			b = Bounds{Session: r.uint64(), After: r.uvarint()}
+		}
+		return b
+	}
 	switch kind {
 	case kindStage:
 		c := Stage{Txn: r.string(), Seq: r.uint32(), Part: r.uint32(), Parts: r.uint32(), Data: r.bytes()}
@@ -247,23 +264,27 @@ func readCommand(r *reader, version byte, kind commandKind) Command {
 	case kindStageDelete:
 		return StageDelete{Txn: r.string(), Seq: r.uint32(), Snapshot: r.uint64(), Rows: readRowIDs(r)}
 	case kindTruncate:
-		return Truncate{Txn: r.string(), Timestamp: r.uint64()}
+		return Truncate{Txn: r.string(), Timestamp: r.uint64(), Bounds: bounds()}
 	case kindPrepare:
 		c := Prepare{Txn: r.string(), Segments: r.uint32(), Primary: catalog.TabletID(r.uint64()), Floor: r.uint64()}
 		if modes {
 			c.Deletes = r.uint32()
 		}
+		c.Bounds = bounds()
 		return c
 	case kindCommit:
 		c := Commit{Txn: r.string(), Segments: r.uint32(), Timestamp: r.uint64(), Inline: r.bytes()}
 		if modes {
 			c.OnConflict, c.Deletes, c.InlineDelete = ConflictMode(r.byte()), r.uint32(), readRowIDs(r)
 		}
+		c.Bounds = bounds()
 		return c
 	case kindAbort:
 		return Abort{Txn: r.string()}
 	case kindResolve:
 		return Resolve{Txn: r.string()}
+	case kindHold:
+		return Hold{Session: r.uint64(), Until: r.uint64(), Closed: r.uint64()}
 	}
 	return nil
 }
@@ -284,7 +305,7 @@ func (c StageDelete) append(dst []byte) []byte {
 }
 
 func (c Truncate) append(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint64(appendString(dst, c.Txn), c.Timestamp)
+	return c.Bounds.append(binary.LittleEndian.AppendUint64(appendString(dst, c.Txn), c.Timestamp))
 }
 
 func (c Prepare) append(dst []byte) []byte {
@@ -292,7 +313,7 @@ func (c Prepare) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, c.Segments)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Primary))
 	dst = binary.LittleEndian.AppendUint64(dst, c.Floor)
-	return binary.LittleEndian.AppendUint32(dst, c.Deletes)
+	return c.Bounds.append(binary.LittleEndian.AppendUint32(dst, c.Deletes))
 }
 
 func (c Commit) append(dst []byte) []byte {
@@ -301,7 +322,7 @@ func (c Commit) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, c.Timestamp)
 	dst = append(appendBytes(dst, c.Inline), byte(c.OnConflict))
 	dst = binary.LittleEndian.AppendUint32(dst, c.Deletes)
-	return appendRowIDs(dst, c.InlineDelete)
+	return c.Bounds.append(appendRowIDs(dst, c.InlineDelete))
 }
 
 func (c Abort) append(dst []byte) []byte   { return appendString(dst, c.Txn) }

@@ -52,7 +52,7 @@ func (a *applier) truncate(c Truncate) (Result, error) {
 		return Result{Outcome: Staged}, nil
 	}
 	return a.commit(Commit{
-		Txn: c.Txn, Timestamp: c.Timestamp, Segments: uint32(len(tx.segments)), Deletes: tx.lists(),
+		Txn: c.Txn, Timestamp: c.Timestamp, Segments: uint32(len(tx.segments)), Deletes: tx.lists(), Bounds: c.Bounds,
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"skein/catalog"
 	"skein/sqlstate"
 )
@@ -52,6 +54,18 @@ func ioError(err error, format string, args ...any) error {
 		return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err).WithHint("check the data directory's volume")
 	}
 	return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err)
+}
+
+// damagedRecords classifies what went wrong while reading a tablet's records.
+func damagedRecords(sp *space, what string, err error) error {
+	switch {
+	case errors.Is(err, badger.ErrDBClosed), errors.Is(err, ErrClosed):
+		return ErrClosed
+	case errors.Is(err, badger.ErrBlockedWrites), errors.Is(err, syscall.EIO), errors.Is(err, syscall.EMFILE):
+		return ioError(err, "reading %s of tablet %d", what, sp.id)
+	}
+	return sqlstate.New(sqlstate.DataCorrupted, "tablet %d, %s are damaged: %w", sp.id, what, err).
+		WithHint("remove this replica and let it be rebuilt from the others")
 }
 
 // corrupted says which piece of a tablet is damaged.

@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"sort"
 
@@ -36,7 +37,10 @@ const (
 
 	// firstManifestVersion knew no deletes.
 	firstManifestVersion = 1
-	manifestVersion      = 2
+	marksManifestVersion = 2
+	manifestVersion      = 3
+	// sumVersion is from when on manifest records end with a checksum.
+	sumVersion = 3
 	// localSegment marks the ids of segments that compaction made; all others
 	// are numbered by the log.
 	localSegment = 1 << 63
@@ -175,15 +179,36 @@ func (s *segmentRef) encode() []byte {
 		b = binary.AppendUvarint(b, r.id-before.id)
 		before = r
 	}
-	return b
+	return appendSum(b)
+}
+
+// appendSum appends the CRC-32C of a record.
+func appendSum(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// openRecord checks the version of a record, which is its first byte, and from
+// sumVersion on its checksum. The reader stands behind the version.
+func openRecord(value []byte, what string) (*reader, byte, error) {
+	if len(value) == 0 || value[0] < firstManifestVersion || value[0] > manifestVersion {
+		return nil, 0, fmt.Errorf("%s of a version unknown to this release, which reads up to %d: %.4x", what, manifestVersion, value)
+	}
+	version := value[0]
+	if version >= sumVersion {
+		end := len(value) - 4
+		if end < 1 || crc32.Checksum(value[:end], castagnoli) != binary.LittleEndian.Uint32(value[end:]) {
+			return nil, 0, fmt.Errorf("%s: %w", what, errChecksum)
+		}
+		value = value[:end]
+	}
+	return &reader{b: value[1:]}, version, nil
 }
 
 // decodeManifest reads a record; the result has no metadata yet.
 func decodeManifest(firstRow uint64, value []byte) (*segmentRef, error) {
-	r := &reader{b: value}
-	version := r.byte()
-	if version < firstManifestVersion || version > manifestVersion {
-		return nil, fmt.Errorf("manifest version %d, this release reads up to %d", version, manifestVersion)
+	r, version, err := openRecord(value, "manifest")
+	if err != nil {
+		return nil, err
 	}
 	id := readBE64(r)
 	var dropped uint64
@@ -247,26 +272,29 @@ type counters struct {
 	finished    uint64 // number of the next finished transaction
 	table       catalog.TableID
 	lastTS      uint64 // greatest of a commit
+	holdCounters
 }
 
 func (c counters) encode() []byte {
 	b := []byte{manifestVersion}
-	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS} {
+	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS, c.holder, c.until, c.closed} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
-	return b
+	return appendSum(b)
 }
 
 func decodeCounters(value []byte) (counters, error) {
-	r := &reader{b: value}
-	version := r.byte()
-	if version < firstManifestVersion || version > manifestVersion {
-		return counters{}, fmt.Errorf("tablet version %d, this release reads up to %d", version, manifestVersion)
+	r, version, err := openRecord(value, "tablet counters")
+	if err != nil {
+		return counters{}, err
 	}
 	c := counters{applied: readBE64(r), nextSegment: readBE64(r), nextRow: readBE64(r), finished: readBE64(r)}
 	c.table = catalog.TableID(readBE64(r))
 	if version > firstManifestVersion {
 		c.lastTS = readBE64(r)
+	}
+	if version > marksManifestVersion {
+		c.holder, c.until, c.closed = readBE64(r), readBE64(r), readBE64(r)
 	}
 	return c, r.done()
 }

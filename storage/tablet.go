@@ -68,6 +68,7 @@ type view struct {
 	horizon  uint64
 	rows     uint64
 	lastTS   uint64
+	hold     holdCounters
 }
 
 // deadData is what no reader of a view numbered seq or later needs.
@@ -212,7 +213,7 @@ func (t *Tablet) publish() {
 	st := t.state
 	v := &view{
 		space: st.space, instance: st.instance, applied: st.counters.applied,
-		manifest: st.manifest, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS,
+		manifest: st.manifest, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS, hold: st.counters.holdCounters,
 	}
 	for _, tx := range st.txns {
 		if tx.prepared {
@@ -267,7 +268,7 @@ func readState(txn *badger.Txn, sp *space) (*tabletState, error) {
 	}
 	for _, step := range steps {
 		if err := sp.scan(txn, []byte{step.prefix}, step.read); err != nil {
-			return nil, fmt.Errorf("reading %q records: %w", step.prefix, err)
+			return nil, damagedRecords(sp, fmt.Sprintf("the %q records", step.prefix), err)
 		}
 	}
 	return st, nil
@@ -370,11 +371,11 @@ func (st *tabletState) loadDeletes(txn *badger.Txn) error {
 		return readDeletePages(value, pages[id])
 	})
 	if err != nil {
-		return fmt.Errorf("reading delete marks: %w", err)
+		return damagedRecords(st.space, "the delete marks", err)
 	}
 	for _, s := range st.manifest {
 		if s.deletes, err = deletesFrom(s.meta.rows, pages[s.id]); err != nil {
-			return fmt.Errorf("segment %d: %w", s.id, err)
+			return corrupted(catalog.TabletID(st.space.id), s.id, "the set of delete marks", err)
 		}
 	}
 	return nil

@@ -161,7 +161,7 @@ func (n *node) ID() catalog.NodeID                                           { r
 func (n *node) Clock() *consensus.Clock                                      { return n.clock }
 func (n *node) Metadata() *consensus.MetaSnapshot                            { return n.cluster.metadata.Load() }
 func (n *node) Leader(catalog.TabletID) (catalog.NodeID, bool)               { return n.id, true }
-func (n *node) ReadIndex(context.Context, catalog.TabletID) error            { return nil }
+func (n *node) ReadAt(context.Context, catalog.TabletID, uint64) error       { return nil }
 func (n *node) DoMeta(_ context.Context, c string, b []byte) ([]byte, error) { return echo(c, b) }
 
 func echo(command string, body []byte) ([]byte, error) {

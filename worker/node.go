@@ -27,8 +27,9 @@ type Node interface {
 	// Propose replicates a command and returns its answer once it is durable
 	// and applied here.
 	Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error)
-	// ReadIndex returns when everything committed before is applied here.
-	ReadIndex(ctx context.Context, id catalog.TabletID) error
+	// ReadAt returns when the local replica can be read at a timestamp that the
+	// clock has observed: what a snapshot then holds never changes.
+	ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64) error
 	// Leader is the node that leads a tablet hosted here.
 	Leader(id catalog.TabletID) (catalog.NodeID, bool)
 	// Tablet is the open local replica of a tablet.
@@ -119,8 +120,8 @@ func carriesRows(command storage.Command) bool {
 	return false
 }
 
-func (n realNode) ReadIndex(ctx context.Context, id catalog.TabletID) error {
-	return n.node.Host().ReadIndex(ctx, id)
+func (n realNode) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64) error {
+	return n.node.Host().ReadAt(ctx, id, timestamp)
 }
 
 func (n realNode) Leader(id catalog.TabletID) (catalog.NodeID, bool) { return n.node.Host().Leader(id) }

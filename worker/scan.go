@@ -71,14 +71,14 @@ func scanSchema(scan *planner.TabletScan) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// pin waits until the replica has applied all that was committed, and until no
-// transaction can commit at or below the timestamp any more, and pins it.
+// pin waits until the replica has applied all that was committed at or below the
+// timestamp and nothing can be committed there any more, and pins it.
 func (s *Server) pin(ctx context.Context, table *catalog.Table, descriptor *catalog.Tablet, timestamp uint64) (Snapshot, error) {
 	tablet, err := s.replica(ctx, table, descriptor)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Node.ReadIndex(ctx, descriptor.ID); err != nil {
+	if err := s.cfg.Node.ReadAt(ctx, descriptor.ID, timestamp); err != nil {
 		return nil, err
 	}
 	pinned, err := tablet.Snapshot(timestamp)

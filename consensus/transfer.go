@@ -1,0 +1,129 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"skein/catalog"
+)
+
+const (
+	// transferPatience is how long one member gets to take over. It needs the
+	// entries that it misses, and two messages.
+	transferPatience = 500 * time.Millisecond
+	// handOverPatience bounds the hand-over of all groups when a host closes.
+	handOverPatience = 3 * time.Second
+)
+
+// ErrNotTransferred is the cause of a TransferLeader that came to nothing: the
+// member is away, or lags behind, or the group has no leader.
+var ErrNotTransferred = errors.New("leadership was not taken over")
+
+// TransferLeader makes a node lead a tablet hosted here and returns when this
+// replica knows of it. It may be called on any node that hosts the tablet. The
+// group goes on without a pause if the node has caught up. A call that fails
+// does no harm, but the transfer may come about later.
+func (h *Host) TransferLeader(ctx context.Context, id catalog.TabletID, to catalog.NodeID) error {
+	r, ok := h.replica(id)
+	if !ok {
+		return fmt.Errorf("moving the leadership of tablet %d: %w", id, ErrTabletNotHere)
+	}
+	for replica, node := range r.memberNodes() {
+		if node == to {
+			if err := r.transfer(ctx, replica); err != nil {
+				return fmt.Errorf("moving the leadership of tablet %d to node %d: %w", id, to, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("moving the leadership of tablet %d to node %d, which hosts no replica of it: %w", id, to, ErrTabletNotHere)
+}
+
+// transfer makes a member lead the group, within transferPatience.
+func (g *group) transfer(ctx context.Context, to uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, transferPatience)
+	defer cancel()
+	asked := false
+	for {
+		changed := g.changed.wait()
+		switch leader := g.leaderReplica(); {
+		case leader == to:
+			return nil
+		case leader != 0 && !asked:
+			if err := g.host.raft.RequestLeaderTransfer(g.id, to); err != nil {
+				return err
+			}
+			asked = true
+		}
+		select {
+		case <-changed:
+		case <-g.closed:
+			return fmt.Errorf("%w: the replica is stopping", ErrNotReady)
+		case <-ctx.Done():
+			return fmt.Errorf("%w within %v", ErrNotTransferred, transferPatience)
+		}
+	}
+}
+
+// handOver has every group that this host leads led by another member, as far
+// as that is possible within handOverPatience, so that stopping costs nobody an
+// election.
+func (h *Host) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	defer cancel()
+	var all errgroup.Group
+	all.SetLimit(64)
+	for g, members := range h.led() {
+		all.Go(func() error {
+			if err := g.handOver(ctx, members); err != nil {
+				g.log.Info("stopping while leading: no other member took over", "error", err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // never fails
+}
+
+// led lists the groups that this host leads and that have other members, with
+// those.
+func (h *Host) led() map[*group][]uint64 {
+	found := map[*group][]uint64{}
+	add := func(g *group, members []uint64) {
+		others := slices.DeleteFunc(members, func(id uint64) bool { return id == g.replica })
+		if len(others) > 0 && g.leaderReplica() == g.replica && g.err() == nil {
+			found[g] = others
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.tablets {
+		add(r.group, slices.Sorted(maps.Keys(r.memberNodes())))
+	}
+	if h.meta != nil {
+		add(h.meta.sm.group, slices.Clone(h.meta.members))
+	}
+	return found
+}
+
+// handOver tries the other members in turn, starting where a group's number
+// says so that the groups of a host spread over the others.
+func (g *group) handOver(ctx context.Context, others []uint64) error {
+	var errs []error
+	for i := range others {
+		if ctx.Err() != nil {
+			break
+		}
+		err := g.transfer(ctx, others[(int(g.id%uint64(len(others)))+i)%len(others)])
+		if err == nil || g.leaderReplica() != g.replica {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
