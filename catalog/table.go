@@ -94,12 +94,17 @@ type Tablet struct {
 	KeyLow   []byte    `json:"key_low,omitempty"`
 	KeyHigh  []byte    `json:"key_high,omitempty"`
 	Replicas []Replica `json:"replicas"`
+	// Founders are the replicas that the Raft group began with, when they are not
+	// those of now.
+	Founders []Replica `json:"founders,omitempty"`
 }
 
 // Replica is one copy of a tablet on one node.
 type Replica struct {
 	ID   uint64 `json:"id"` // Raft replica id, unique within the tablet
 	Node NodeID `json:"node"`
+	// Joined says that the replica was added to a group that had begun before.
+	Joined bool `json:"joined,omitempty"`
 }
 
 // QualifiedName is schema.name, quoted where SQL needs it.

@@ -21,6 +21,9 @@ var (
 	// ErrReplicaFailed: the local replica stopped itself on an I/O error or on
 	// damaged data, and stays stopped until the process restarts.
 	ErrReplicaFailed = errors.New("replica stopped after a failure")
+	// ErrReplicaDamaged: the local replica has data that fails its checksum. It is
+	// being rebuilt from the others; ask another node.
+	ErrReplicaDamaged = errors.New("replica is damaged and being rebuilt")
 	// ErrDirectoryInUse: another process holds the data directory.
 	ErrDirectoryInUse = errors.New("directory is in use by another process")
 	// ErrForeignDirectory: the data directory does not belong to this node.

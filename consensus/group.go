@@ -34,6 +34,9 @@ type group struct {
 	lone     bool
 	caughtUp atomic.Bool
 
+	// installed counts the snapshots that brought this replica up to date.
+	installed atomic.Uint64
+
 	// logged and mark measure the log's growth; only Update touches them.
 	logged int64
 	mark   uint64

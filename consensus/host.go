@@ -70,7 +70,11 @@ type Config struct {
 	LogEntries uint64
 	// InFlightBytes bounds the proposals awaiting an answer, 0 for the default.
 	InFlightBytes int64
-	Logger        *slog.Logger // nil for slog.Default
+	// ScrubBytes per second, 0 for the default, are read in search of damage; a
+	// negative rate turns the search off. It begins anew ScrubEvery after its end.
+	ScrubBytes int64
+	ScrubEvery time.Duration
+	Logger     *slog.Logger // nil for slog.Default
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.
@@ -85,6 +89,8 @@ func (c *Config) setDefaults() {
 	c.LogBytes = cmp.Or(c.LogBytes, defaultLogBytes)
 	c.LogEntries = cmp.Or(c.LogEntries, 10_000)
 	c.InFlightBytes = cmp.Or(c.InFlightBytes, defaultInFlight)
+	c.ScrubBytes = cmp.Or(c.ScrubBytes, defaultScrubBytes)
+	c.ScrubEvery = cmp.Or(c.ScrubEvery, defaultScrubEvery)
 	if c.Clock == nil {
 		c.Clock = NewClock()
 	}
@@ -123,14 +129,17 @@ type Host struct {
 	raft     *dragonboat.NodeHost
 	inFlight *semaphore.Weighted
 	leaders  *leaderEvents
+	peers    *connections
 	meta     *Meta // set by StartMeta before the host is shared
 
 	changing sync.Mutex // held while a replica is started, stopped or removed
 	changed  notifier   // the set of replicas
 
-	mu      sync.Mutex
-	tablets map[catalog.TabletID]*replica
-	closed  bool
+	mu       sync.Mutex
+	tablets  map[catalog.TabletID]*replica
+	unopened map[catalog.TabletID]damage // replicas that damage keeps from being opened
+	logged   map[catalog.TabletID]uint64 // Raft ids of the replicas that have a log here
+	closed   bool
 
 	closing  sync.Once
 	closeErr error
@@ -159,8 +168,8 @@ func OpenHost(cfg Config) (*Host, error) {
 		book.set(id, cfg.Peers[id])
 	}
 	book.set(cfg.NodeID, cfg.RaftAddress)
-	leaders := &leaderEvents{groups: map[uint64]*group{}}
-	raft, err := newNodeHost(nodeHostConfig(&cfg, book, leaders))
+	leaders, peers := &leaderEvents{groups: map[uint64]*group{}}, newConnections()
+	raft, err := newNodeHost(nodeHostConfig(&cfg, book, leaders, peers))
 	if err != nil {
 		err = fmt.Errorf("opening Raft host in %s at %s: %w", cfg.DataDir, cfg.RaftAddress, err)
 		return nil, errors.Join(err, lock.release())
@@ -174,14 +183,17 @@ func OpenHost(cfg Config) (*Host, error) {
 		raft:     raft,
 		inFlight: semaphore.NewWeighted(cfg.InFlightBytes),
 		leaders:  leaders,
+		peers:    peers,
 		tablets:  map[catalog.TabletID]*replica{},
+		unopened: map[catalog.TabletID]damage{},
 		done:     make(chan struct{}),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.logged = h.logs()
 	return h, nil
 }
 
-func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents) config.NodeHostConfig {
+func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents, peers *connections) config.NodeHostConfig {
 	logDB := config.GetTinyMemLogDBConfig()
 	logDB.Shards = logStores
 	logDB.KVWriteBufferSize = memtableSize
@@ -203,6 +215,7 @@ func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents) confi
 		MaxSendQueueSize:    128 << 20,
 		MaxReceiveQueueSize: 128 << 20,
 		RaftEventListener:   leaders,
+		SystemEventListener: peers,
 		Expert: config.ExpertConfig{
 			LogDB: logDB,
 			Engine: config.EngineConfig{
@@ -247,21 +260,22 @@ func (h *Host) SetAddress(node catalog.NodeID, address string) {
 	}
 }
 
-// groupConfig is the Raft configuration of a replica of a group of some size.
-func (h *Host) groupConfig(group, replica uint64, members int) config.Config {
+// groupConfig is the Raft configuration of a replica, the only one of its group
+// or one of several.
+func (h *Host) groupConfig(group, replica uint64, lone bool) config.Config {
 	ticks := func(d time.Duration) uint64 { return uint64(max(d/h.cfg.RTT, 1)) }
 	c := config.Config{
 		ReplicaID:          replica,
 		ShardID:            group,
-		CheckQuorum:        members > 1,
-		PreVote:            members > 1,
+		CheckQuorum:        !lone,
+		PreVote:            !lone,
 		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
 		ElectionRTT:        ticks(h.cfg.Election),
 		SnapshotEntries:    h.cfg.LogEntries,
 		CompactionOverhead: h.cfg.LogEntries / 10,
 		MaxInMemLogSize:    maxLogInMemory,
 	}
-	if members == 1 {
+	if lone {
 		// A lone replica disturbs nobody by electing itself at once.
 		c.HeartbeatRTT, c.ElectionRTT = 1, 3
 	}

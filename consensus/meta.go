@@ -46,11 +46,12 @@ func (h *Host) StartMeta(ctx context.Context, members map[catalog.NodeID]string,
 		targets[uint64(id)] = h.book.target(id)
 	}
 	g := newGroup(h, catalog.MetaGroupID, uint64(h.cfg.NodeID), h.log.With("group", "meta"))
+	g.lone = len(targets) == 1
 	machine := newMetaSM(g, records, onChange)
 	if err := machine.reload(); err != nil {
 		return nil, err // in time to say so: the library ends the process if Open fails
 	}
-	if err := h.startGroup(ctx, g, targets, records.Applied(), machine); err != nil {
+	if err := h.startGroup(ctx, g, founding{members: targets, strict: true}, records.Applied(), machine); err != nil {
 		return nil, fmt.Errorf("starting the meta group: %w", err)
 	}
 	select {
@@ -199,6 +200,8 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AlterTable)
 	case MetaRegisterNode:
 		return handle(ctx, command, body, m.RegisterNode)
+	case MetaRepairReplica:
+		return handle(ctx, command, body, m.RepairReplica)
 	case MetaReadSnapshot:
 		return handle(ctx, command, body, func(ctx context.Context, r SnapshotRequest) (*MetaSnapshot, error) {
 			if r.Stale {

@@ -70,7 +70,8 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 		return c, fmt.Errorf("%w: %v", errBadMetaEntry, err)
 	}
 	switch c.Command {
-	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode:
+	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode,
+		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair:
 		return c, nil
 	}
 	return c, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)

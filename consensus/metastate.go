@@ -28,6 +28,7 @@ const (
 	recordTable    = 't'
 	recordNode     = 'n'
 	recordAnswer   = 'r'
+	recordRepair   = 'x'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -38,6 +39,7 @@ type metaState struct {
 	tables   map[catalog.TableID]*tableRecord
 	names    map[tableName]catalog.TableID // visible tables
 	nodes    map[catalog.NodeID]NodeInfo
+	repairs  map[catalog.TabletID]Repair
 	answers  map[string][]byte // request id -> encoded metaAnswer
 	order    []string          // request ids in log order
 	dirty    map[string][]byte // record key -> value, nil to delete
@@ -74,6 +76,7 @@ func newMetaState() *metaState {
 		tables:   map[catalog.TableID]*tableRecord{},
 		names:    map[tableName]catalog.TableID{},
 		nodes:    map[catalog.NodeID]NodeInfo{},
+		repairs:  map[catalog.TabletID]Repair{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
 	}
@@ -104,6 +107,22 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 	case MetaRegisterNode:
 		id, answer = dispatch(s, c.Body, func(r *RegisterNode) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.registerNode(r) }
+		})
+	case MetaRepairReplica:
+		id, answer = dispatch(s, c.Body, func(r *RepairReplica) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.repairReplica(r) }
+		})
+	case MetaAskRepair:
+		id, answer = dispatch(s, c.Body, func(r *AskRepair) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.askRepair(r) }
+		})
+	case MetaVouchRepair:
+		id, answer = dispatch(s, c.Body, func(r *VouchRepair) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.vouchRepair(r) }
+		})
+	case MetaFinishRepair:
+		id, answer = dispatch(s, c.Body, func(r *FinishRepair) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.finishRepair(r) }
 		})
 	default:
 		return nil, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)
@@ -257,6 +276,9 @@ func (s *metaState) removeTable(id catalog.TableID) {
 	if record := s.tables[id]; !record.Hidden {
 		delete(s.names, tableName{record.Table.Schema, record.Table.Name})
 	}
+	for _, tablet := range s.tables[id].Table.Tablets {
+		s.dropRepair(tablet.ID)
+	}
 	delete(s.tables, id)
 	s.dirty[recordKey(recordTable, uint64(id))] = nil
 }
@@ -323,6 +345,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &n); err == nil {
 			s.nodes[n.ID] = n
 		}
+	case recordRepair:
+		var r Repair
+		if err = json.Unmarshal(value, &r); err == nil {
+			s.repairs[r.Tablet] = r
+		}
 	case recordAnswer:
 		var a answerRecord
 		if err = json.Unmarshal(value, &a); err == nil {
@@ -365,6 +392,9 @@ func (s *metaState) snapshot() *MetaSnapshot {
 			continue
 		}
 		snap.Tables = append(snap.Tables, r.Table)
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.repairs)) {
+		snap.Repairs = append(snap.Repairs, s.repairs[id])
 	}
 	return snap
 }

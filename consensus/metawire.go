@@ -88,6 +88,8 @@ type MetaSnapshot struct {
 	Tables  []*catalog.Table `json:"tables"`           // visible ones, by id
 	Hidden  []HiddenTable    `json:"hidden,omitempty"` // by id
 	Nodes   []NodeInfo       `json:"nodes"`            // by id
+	// Repairs are the replicas that are being replaced, by tablet.
+	Repairs []Repair `json:"repairs,omitempty"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

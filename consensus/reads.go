@@ -184,7 +184,7 @@ func (r *reads) covers(session, timestamp uint64) bool {
 	case r.session != session || until < timestamp:
 		return false
 	}
-	if !r.extending && r.leads() && until < timestamp+leaseTicks/2 {
+	if !r.extending && r.group.leads() && until < timestamp+leaseTicks/2 {
 		r.extending = true
 		r.group.host.background(r.extend)
 	}
@@ -247,7 +247,7 @@ func (r *reads) request(timestamp uint64) storage.Hold {
 	switch {
 	case r.group.lone:
 		return storage.Hold{}
-	case !r.leads():
+	case !r.group.leads():
 		return storage.Hold{Closed: now}
 	}
 	// Not beyond the wall clock's span: leases that follow each other must not
@@ -261,8 +261,6 @@ func (r *reads) request(timestamp uint64) storage.Hold {
 	r.served = max(r.served, hold.Closed)
 	return hold
 }
-
-func (r *reads) leads() bool { return r.group.leaderReplica() == r.group.replica }
 
 // unavailable is why a wait that nobody answered has ended.
 func unavailable(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"skein/catalog"
+	"skein/sqlstate"
 )
 
 // reconciler makes the replicas that run on a host the ones that the metadata
@@ -74,8 +75,8 @@ func (r *reconciler) pass(ctx context.Context) error {
 	r.meta.Local().all(func(t *catalog.Table) {
 		for i := range t.Tablets {
 			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {
-				// A replica that stopped itself is logged where it happened.
-				if err := r.host.StartTablet(ctx, t, t.Tablets[i]); err != nil && !errors.Is(err, ErrReplicaFailed) {
+				// What a replica is stopped for is logged where it happened.
+				if err := r.host.StartTablet(ctx, t, t.Tablets[i]); err != nil && !outOfOrder(err) {
 					errs = append(errs, err)
 				}
 			}
@@ -85,6 +86,12 @@ func (r *reconciler) pass(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// outOfOrder reports whether a replica does not run for a reason that another
+// attempt does not mend.
+func outOfOrder(err error) bool {
+	return errors.Is(err, ErrReplicaFailed) || errors.Is(err, ErrReplicaDamaged) || sqlstate.CodeOf(err) == sqlstate.DataCorrupted
 }
 
 // removeGone deletes the replicas of tablets that no table has any more. After
@@ -151,6 +158,16 @@ func hosts(tablet *catalog.Tablet, node catalog.NodeID) bool {
 	return false
 }
 
+// replicaOn is a node's replica of a tablet, the zero Replica if it has none.
+func replicaOn(tablet *catalog.Tablet, node catalog.NodeID) catalog.Replica {
+	for _, r := range tablet.Replicas {
+		if r.Node == node {
+			return r
+		}
+	}
+	return catalog.Replica{}
+}
+
 // WaitTablets returns once every local replica of a table runs and knows its
 // group's leader. The table must be in the local metadata; a table without
 // replicas here is ready at once.
@@ -191,10 +208,13 @@ func (h *Host) pendingTablet(table *catalog.Table, skipFailed bool) (catalog.Tab
 			continue
 		}
 		r, ok := h.replica(tablet.ID)
-		if !ok {
+		if !ok && skipFailed && h.isUnopened(tablet.ID) {
+			continue
+		}
+		if !ok || r.replica != replicaOn(tablet, h.cfg.NodeID).ID {
 			return tablet.ID, nil
 		}
-		if err := r.err(); err != nil {
+		if err := r.health(); err != nil {
 			if skipFailed {
 				continue
 			}

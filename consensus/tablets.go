@@ -25,6 +25,7 @@ type replica struct {
 	members  atomic.Pointer[map[uint64]catalog.NodeID] // Raft replica id -> node
 	sm       *tabletSM
 	reads    *reads
+	damage   atomic.Pointer[error] // why the replica must be rebuilt
 }
 
 // memberNodes are the group's members by Raft replica id. Do not modify it.
@@ -44,8 +45,13 @@ func (r *replica) setMembers(tablet *catalog.Tablet) {
 func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
+	own := replicaOn(&tablet, h.cfg.NodeID)
+	if err := h.replaceOld(ctx, &tablet, own.ID); err != nil {
+		return err
+	}
 	if r, ok := h.replica(tablet.ID); ok {
-		if err := r.err(); err != nil {
+		r.setMembers(&tablet)
+		if err := r.health(); err != nil {
 			return err
 		}
 		if r.sm.tablet.Table().Version < table.Version { // it was altered
@@ -53,11 +59,12 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 		}
 		return nil
 	}
-	own, targets, err := h.membersOf(&tablet)
+	founders, err := h.foundersOf(&tablet, own)
 	if err != nil {
 		return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
 	}
 	store, err := h.cfg.Store.OpenTablet(table, tablet.ID)
+	h.noteUnopened(damage{tablet: tablet.ID, table: table.ID, replica: own.ID, cause: err})
 	if err != nil {
 		return fmt.Errorf("opening tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
 	}
@@ -76,12 +83,33 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	}
 	h.tablets[tablet.ID] = r
 	h.mu.Unlock()
-	if err := h.startGroup(ctx, g, targets, store.Applied(), r.sm); err != nil {
+	g.lone = len(tablet.Replicas) == 1
+	if err := h.startGroup(ctx, g, founders, store.Applied(), r.sm); err != nil {
 		h.forget(r)
 		return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
 	}
+	h.mu.Lock()
+	h.logged[tablet.ID] = own.ID
+	h.mu.Unlock()
 	h.changed.notify()
 	return nil
+}
+
+// replaceOld removes an earlier replica of a tablet, running or not, when
+// another one is to take its place here. Replica ids only grow: one that is less
+// than what was here already comes from metadata that is behind.
+func (h *Host) replaceOld(ctx context.Context, tablet *catalog.Tablet, own uint64) error {
+	h.mu.Lock()
+	logged := h.logged[tablet.ID]
+	h.mu.Unlock()
+	switch {
+	case own == 0 || logged == 0 || logged == own:
+		return nil
+	case logged > own:
+		return fmt.Errorf("starting replica %d of tablet %d: %w: replica %d was here before", own, tablet.ID, ErrNotReady, logged)
+	}
+	h.log.Info("removing a replica that was replaced", "tablet", uint64(tablet.ID), "replica", logged, "by", own)
+	return h.removeTablet(ctx, tablet.ID, logged)
 }
 
 // forwardClock moves the clock past what a tablet holds: the node must not hand
@@ -93,22 +121,36 @@ func (h *Host) forwardClock(tablet *storage.Tablet) {
 	}
 }
 
-// membersOf finds this node's replica and the Raft targets of all replicas.
-func (h *Host) membersOf(tablet *catalog.Tablet) (own catalog.Replica, targets map[uint64]dragonboat.Target, err error) {
-	targets = make(map[uint64]dragonboat.Target, len(tablet.Replicas))
+// founding says how a replica that has no log yet comes to its group: as one of
+// those that it begins with, or by being added to it.
+type founding struct {
+	members map[uint64]dragonboat.Target // by Raft replica id, nil to be added
+	// strict has members compared with the recorded ones at every later start.
+	strict bool
+}
+
+// foundersOf finds how this node's replica of a tablet comes to its group.
+func (h *Host) foundersOf(tablet *catalog.Tablet, own catalog.Replica) (founding, error) {
 	for _, member := range tablet.Replicas {
 		if !h.book.known(member.Node) {
-			return own, nil, fmt.Errorf("%w: the Raft address of node %d is unknown", ErrNotReady, member.Node)
-		}
-		targets[member.ID] = h.book.target(member.Node)
-		if member.Node == h.cfg.NodeID {
-			own = member
+			return founding{}, fmt.Errorf("%w: the Raft address of node %d is unknown", ErrNotReady, member.Node)
 		}
 	}
 	if own.ID == 0 {
-		return own, nil, ErrTabletNotHere
+		return founding{}, ErrTabletNotHere
 	}
-	return own, targets, nil
+	if own.Joined {
+		return founding{}, nil
+	}
+	founders := tablet.Founders
+	if founders == nil {
+		founders = tablet.Replicas
+	}
+	f := founding{members: make(map[uint64]dragonboat.Target, len(founders))}
+	for _, member := range founders {
+		f.members[member.ID] = h.book.target(member.Node)
+	}
+	return f, nil
 }
 
 // StopTablet stops the local replica and keeps its data. Stopping one that is
@@ -139,11 +181,15 @@ func (h *Host) stopTablet(ctx context.Context, id catalog.TabletID) error {
 }
 
 // RemoveTablet stops the local replica and deletes its log and its rows. The
-// tablet can never be started here again. Removing a removed one does nothing.
+// replica can never be started again. Removing a removed one does nothing.
 // replicaID is the replica's Raft id; a running replica's own id takes its place.
 func (h *Host) RemoveTablet(ctx context.Context, id catalog.TabletID, replicaID uint64) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
+	return h.removeTablet(ctx, id, replicaID)
+}
+
+func (h *Host) removeTablet(ctx context.Context, id catalog.TabletID, replicaID uint64) error {
 	if r, ok := h.replica(id); ok {
 		replicaID = r.replica
 	}
@@ -157,6 +203,11 @@ func (h *Host) RemoveTablet(ctx context.Context, id catalog.TabletID, replicaID 
 	if err := h.cfg.Store.DropTablet(ctx, id); err != nil {
 		return fmt.Errorf("removing the rows of tablet %d: %w", id, err)
 	}
+	// Rows that came back after a crash would be taken for those of the next
+	// replica once their log is gone.
+	if err := h.cfg.Store.Sync(); err != nil {
+		return fmt.Errorf("removing the rows of tablet %d: %w", id, err)
+	}
 	if h.raft.HasNodeInfo(uint64(id), replicaID) {
 		if err := h.raft.SyncRemoveData(ctx, uint64(id), replicaID); err != nil {
 			return fmt.Errorf("removing the Raft log of tablet %d: %w", id, err)
@@ -167,6 +218,10 @@ func (h *Host) RemoveTablet(ctx context.Context, id catalog.TabletID, replicaID 
 		}
 	}
 	h.book.RemoveShard(uint64(id))
+	h.mu.Lock()
+	delete(h.logged, id)
+	delete(h.unopened, id)
+	h.mu.Unlock()
 	return nil
 }
 
@@ -257,8 +312,8 @@ func (h *Host) running(id catalog.TabletID) (*replica, error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("tablet %d: %w", id, ErrTabletNotHere)
-	case r.err() != nil:
-		return nil, fmt.Errorf("tablet %d: %w", id, r.err())
+	case r.health() != nil:
+		return nil, fmt.Errorf("tablet %d: %w", id, r.health())
 	case !r.isOpen():
 		return nil, fmt.Errorf("tablet %d: %w: the replica is starting", id, ErrNotReady)
 	}
@@ -294,19 +349,22 @@ type TabletStatus struct {
 // Tablets lists the local replicas by tablet id.
 func (h *Host) Tablets() []TabletStatus {
 	h.mu.Lock()
-	replicas := slices.Collect(maps.Values(h.tablets))
+	replicas, unopened := slices.Collect(maps.Values(h.tablets)), slices.Collect(maps.Values(h.unopened))
 	h.mu.Unlock()
-	slices.SortFunc(replicas, func(a, b *replica) int { return cmp.Compare(a.tabletID, b.tabletID) })
 	list := make([]TabletStatus, len(replicas))
 	for i, r := range replicas {
 		list[i] = TabletStatus{
 			Tablet: r.tabletID, Table: r.table, Replica: r.replica,
 			Leader: r.memberNodes()[r.leaderReplica()], Applied: r.sm.tablet.Applied(), Open: r.isOpen(),
 		}
-		if err := r.err(); err != nil {
+		if err := r.health(); err != nil {
 			list[i].Failure = err.Error()
 		}
 	}
+	for _, d := range unopened {
+		list = append(list, TabletStatus{Tablet: d.tablet, Table: d.table, Replica: d.replica, Failure: d.cause.Error()})
+	}
+	slices.SortFunc(list, func(a, b TabletStatus) int { return cmp.Compare(a.Tablet, b.Tablet) })
 	return list
 }
 
@@ -322,7 +380,7 @@ func (h *Host) hasLog(g *group) (known bool, err error) {
 }
 
 // startGroup starts a local replica. applied is what the store holds for it.
-func (h *Host) startGroup(ctx context.Context, g *group, members map[uint64]dragonboat.Target, applied uint64, machine sm.IOnDiskStateMachine) error {
+func (h *Host) startGroup(ctx context.Context, g *group, found founding, applied uint64, machine sm.IOnDiskStateMachine) error {
 	known, err := h.hasLog(g)
 	if err != nil {
 		return err
@@ -331,11 +389,14 @@ func (h *Host) startGroup(ctx context.Context, g *group, members map[uint64]drag
 		// A group that lost its log would be elected as a new, empty one.
 		return fmt.Errorf("the store in use has applied entry %d of group %d but its Raft log is missing; restore the Raft directory", applied, g.id)
 	}
-	g.lone = len(members) == 1
+	members, join := found.members, found.members == nil
+	if known && !found.strict {
+		members, join = nil, false // as recorded, and changed since
+	}
 	h.leaders.add(g)
 	factory := func(uint64, uint64) sm.IOnDiskStateMachine { return machine }
 	for {
-		err := h.raft.StartOnDiskReplica(members, false, factory, h.groupConfig(g.id, g.replica, len(members)))
+		err := h.raft.StartOnDiskReplica(members, join, factory, h.groupConfig(g.id, g.replica, g.lone))
 		if err == nil {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
+	"skein/sqlstate"
 	"skein/storage"
 )
 
@@ -43,6 +44,7 @@ func (t *tabletSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		end, size := applyGroup(entries, done)
 		if err := t.apply(entries[done:end], commands); err != nil {
 			t.fail(fmt.Sprintf("applying log entries %d to %d", entries[done].Index, entries[end-1].Index), err)
+			t.reportDamage(err)
 			failEntries(entries[done:])
 			return entries, nil
 		}
@@ -105,9 +107,21 @@ func (t *tabletSM) PrepareSnapshot() (any, error) {
 	return t.tablet.PrepareSnapshot()
 }
 
+// reportDamage has the replica rebuilt if that is what an error calls for.
+func (t *tabletSM) reportDamage(err error) {
+	if sqlstate.CodeOf(err) == sqlstate.DataCorrupted {
+		t.host.ReportDamage(t.tablet.ID(), err)
+	}
+}
+
 // SaveSnapshot implements statemachine.IOnDiskStateMachine.
 func (t *tabletSM) SaveSnapshot(view any, w io.Writer, stopc <-chan struct{}) error {
-	return t.saveSnapshot(view, w, stopc)
+	err := t.saveSnapshot(view, w, stopc)
+	t.reportDamage(err)
+	if err != nil && sqlstate.CodeOf(err) == sqlstate.DataCorrupted {
+		return sm.ErrSnapshotAborted
+	}
+	return err
 }
 
 // RecoverFromSnapshot implements statemachine.IOnDiskStateMachine.
@@ -137,6 +151,8 @@ func (g *group) saveSnapshot(view any, w io.Writer, stopc <-chan struct{}) error
 		return sm.ErrSnapshotStopped
 	case errors.Is(err, sm.ErrSnapshotStreaming):
 		return sm.ErrSnapshotStreaming
+	case sqlstate.CodeOf(err) == sqlstate.DataCorrupted:
+		return err
 	}
 	g.log.Warn("streaming a snapshot failed", "error", err)
 	return sm.ErrSnapshotAborted
@@ -148,6 +164,7 @@ func (g *group) recovered(err error, stopc <-chan struct{}) error {
 	switch {
 	case err == nil:
 		g.logged, g.mark = 0, 0
+		g.installed.Add(1)
 		return nil
 	case isClosed(stopc):
 		return sm.ErrSnapshotStopped

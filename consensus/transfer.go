@@ -90,25 +90,47 @@ func (h *Host) handOver(ctx context.Context) {
 	_ = all.Wait() // never fails
 }
 
-// led lists the groups that this host leads and that have other members, with
-// those.
+// led lists the groups that this host leads and that have other members within
+// reach, with those.
 func (h *Host) led() map[*group][]uint64 {
 	found := map[*group][]uint64{}
-	add := func(g *group, members []uint64) {
-		others := slices.DeleteFunc(members, func(id uint64) bool { return id == g.replica })
-		if len(others) > 0 && g.leaderReplica() == g.replica && g.err() == nil {
+	add := func(g *group, others []uint64) {
+		if len(others) > 0 && g.leads() && g.err() == nil {
 			found[g] = others
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range h.tablets {
-		add(r.group, slices.Sorted(maps.Keys(r.memberNodes())))
+		add(r.group, h.othersOf(r))
 	}
 	if h.meta != nil {
-		add(h.meta.sm.group, slices.Clone(h.meta.members))
+		add(h.meta.sm.group, h.meta.sm.others(h.meta.members))
 	}
 	return found
+}
+
+// othersOf lists the other members of a replica's group that are within reach.
+func (h *Host) othersOf(r *replica) []uint64 {
+	return r.others(slices.Sorted(maps.Keys(r.memberNodes())))
+}
+
+// others leaves out of members the own replica and those out of reach: a group
+// waits long for one that is away before it gives up on it.
+func (g *group) others(members []uint64) []uint64 {
+	var list []uint64
+	for _, id := range members {
+		if id != g.replica && !g.outOfReach(id) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// outOfReach reports whether a member was away when it was last sent something.
+func (g *group) outOfReach(member uint64) bool {
+	address, _, err := g.host.book.Resolve(g.id, member)
+	return err != nil || g.host.peers.isDown(address)
 }
 
 // handOver tries the other members in turn, starting where a group's number

@@ -47,9 +47,14 @@ func (t *Tablet) SaveSnapshot(s *TabletSnapshot, w io.Writer, stop <-chan struct
 }
 
 // Save writes the pinned state until it is through or stop is closed. The
-// stream is framed and checksummed.
+// stream is framed and checksummed. What is pinned is compared with its own
+// checksums before: damage is an error with SQLSTATE XX001.
 func (s *TabletSnapshot) Save(w io.Writer, stop <-chan struct{}) error {
 	fail := func(err error) error { return fmt.Errorf("saving a snapshot of tablet %d: %w", s.tablet.id, err) }
+	// Damage must not spread: what is wrong here is an error here, not there.
+	if err := s.verify(); err != nil {
+		return fail(err)
+	}
 	live, err := s.liveSegments()
 	if err != nil {
 		return fail(err)
