@@ -34,6 +34,9 @@ type group struct {
 	lone     bool
 	caughtUp atomic.Bool
 
+	// yield, if not nil, is called before the leadership is handed over.
+	yield func(context.Context) error
+
 	// installed counts the snapshots that brought this replica up to date.
 	installed atomic.Uint64
 

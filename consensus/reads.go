@@ -44,6 +44,12 @@ const leaseSpan = 2 * time.Second
 // session, which is a lease's name, ends with the process and whenever the fate
 // of a proposal is unknown: should that be applied later, then above the lease.
 //
+// A lease reaches some way beyond what was read, so that most reads find it. The
+// price is that the commits of others lie above its end, and so ahead of the
+// clocks, where a gateway that has not heard of them does not read yet. So a
+// leader that steps down releases what is left of its lease, and one that sees
+// the commits of others applied takes leases no further than they are needed.
+//
 // The only replica of a group needs no lease, having no others to fear. Where
 // the fate of a proposal is unknown it sends another one behind.
 type reads struct {
@@ -59,6 +65,7 @@ type reads struct {
 	settled   uint64               // of those, how many were before one that was applied
 	renewal   chan struct{}        // closed when the Hold under way is over; nil for none
 	extending bool                 // a lease is being extended ahead of need
+	brief     time.Time            // until when leases reach no further than asked for
 }
 
 // flight is a proposal under way that commits at or above a timestamp.
@@ -184,7 +191,7 @@ func (r *reads) covers(session, timestamp uint64) bool {
 	case r.session != session || until < timestamp:
 		return false
 	}
-	if !r.extending && r.group.leads() && until < timestamp+leaseTicks/2 {
+	if !r.extending && r.group.leads() && until < timestamp+leaseTicks/2 && time.Now().After(r.brief) {
 		r.extending = true
 		r.group.host.background(r.extend)
 	}
@@ -250,9 +257,12 @@ func (r *reads) request(timestamp uint64) storage.Hold {
 	case !r.group.leads():
 		return storage.Hold{Closed: now}
 	}
-	// Not beyond the wall clock's span: leases that follow each other must not
-	// carry the cluster into the future.
-	hold := storage.Hold{Session: r.session, Until: max(timestamp, r.clock.wallTimestamp()+leaseTicks)}
+	hold := storage.Hold{Session: r.session, Until: now}
+	if time.Now().After(r.brief) {
+		// Not beyond the wall clock's span: leases that follow each other must not
+		// carry the cluster into the future.
+		hold.Until = max(timestamp, r.clock.wallTimestamp()+leaseTicks)
+	}
 	// What is over for everybody lets followers answer without an entry.
 	hold.Closed = r.clock.Now()
 	for f := range r.flights {
@@ -260,6 +270,39 @@ func (r *reads) request(timestamp uint64) storage.Hold {
 	}
 	r.served = max(r.served, hold.Closed)
 	return hold
+}
+
+// briefly is for how long leases stay short for a reason.
+const briefly = 10 * time.Second
+
+// applied looks at a command that was applied, for commits by others.
+func (r *reads) applied(c storage.Command) {
+	commit, ok := c.(storage.Commit)
+	if !ok || r.group.lone || !r.group.leads() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if commit.Session != r.session {
+		r.brief = time.Now().Add(briefly)
+	}
+}
+
+// release gives the lease up, as far as it was not needed.
+func (r *reads) release(ctx context.Context) error {
+	r.mu.Lock()
+	last := storage.Hold{Session: r.session, Until: r.served, Release: true}
+	r.session = newSession()
+	r.brief = time.Now().Add(briefly)
+	entry, err := storage.EncodeCommand(last)
+	r.mu.Unlock()
+	if err == nil {
+		_, err = r.group.propose(ctx, entry)
+	}
+	if err != nil {
+		return fmt.Errorf("releasing the lease of reads: %w", err)
+	}
+	return nil
 }
 
 // unavailable is why a wait that nobody answered has ended.

@@ -69,10 +69,11 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 		return fmt.Errorf("opening tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
 	}
 	g := newGroup(h, uint64(tablet.ID), own.ID, h.log.With("tablet", uint64(tablet.ID), "table", table.QualifiedName()))
+	reads := newReads(g, store, h.clock)
+	g.yield = reads.release
 	r := &replica{
-		group: g, tabletID: tablet.ID, table: table.ID,
-		sm:    &tabletSM{group: g, tablet: store, clock: h.clock},
-		reads: newReads(g, store, h.clock),
+		group: g, tabletID: tablet.ID, table: table.ID, reads: reads,
+		sm: &tabletSM{group: g, tablet: store, clock: h.clock, reads: reads},
 	}
 	r.setMembers(&tablet)
 	h.forwardClock(store)

@@ -16,6 +16,7 @@ type tabletSM struct {
 	*group
 	tablet *storage.Tablet
 	clock  *Clock
+	reads  *reads
 }
 
 var _ sm.IOnDiskStateMachine = (*tabletSM)(nil)
@@ -87,6 +88,7 @@ func (t *tabletSM) apply(entries []sm.Entry, commands []storage.Command) error {
 	for i := range results {
 		// Whoever leads next must not hand out timestamps below a committed one.
 		t.clock.forward(results[i].Timestamp)
+		t.reads.applied(commands[i])
 		entries[i].Result = sm.Result{Value: resultApplied, Data: storage.EncodeResult(results[i])}
 	}
 	return nil

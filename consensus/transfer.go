@@ -56,6 +56,11 @@ func (g *group) transfer(ctx context.Context, to uint64) error {
 		case leader == to:
 			return nil
 		case leader != 0 && !asked:
+			if g.yield != nil && leader == g.replica {
+				if err := g.yield(ctx); err != nil {
+					return err
+				}
+			}
 			if err := g.host.raft.RequestLeaderTransfer(g.id, to); err != nil {
 				return err
 			}

@@ -284,7 +284,7 @@ func readCommand(r *reader, version byte, kind commandKind) Command {
 	case kindResolve:
 		return Resolve{Txn: r.string()}
 	case kindHold:
-		return Hold{Session: r.uint64(), Until: r.uint64(), Closed: r.uint64()}
+		return Hold{Session: r.uint64(), Until: r.uint64(), Closed: r.uint64(), Release: r.byte() == 1}
 	}
 	return nil
 }

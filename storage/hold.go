@@ -19,7 +19,9 @@ func (b Bounds) append(dst []byte) []byte {
 // Hold promises to a session of reads that no command of others commits at or
 // below Until, and to everybody that no command at all commits at or below
 // Closed. The promise of an earlier session is not broken by a new one: Closed
-// rises to what that was promised. An Until of 0 leaves the holder alone.
+// rises to what that was promised. An Until of 0 leaves the holder alone. With
+// Release the holder, which has read nothing above Until and is not to come back,
+// gives the rest of its promise up.
 //
 // A transaction that is prepared is not bound: readers above its floor wait for
 // its outcome. Its floor is bound.
@@ -27,13 +29,17 @@ type Hold struct {
 	Session uint64
 	Until   uint64
 	Closed  uint64
+	Release bool
 }
 
 func (c Hold) append(dst []byte) []byte {
 	for _, v := range []uint64{c.Session, c.Until, c.Closed} {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
 	}
-	return dst
+	if c.Release {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
 }
 
 // holdCounters are what Holds have promised. They are replicated.
@@ -44,6 +50,12 @@ type holdCounters struct {
 }
 
 func (h *holdCounters) hold(c Hold) {
+	if c.Release {
+		if c.Session == h.holder {
+			h.until = min(h.until, c.Until)
+		}
+		return
+	}
 	if c.Until > 0 && c.Session != h.holder {
 		h.closed = max(h.closed, h.until)
 		h.holder, h.until = c.Session, 0
