@@ -78,6 +78,10 @@ func (s *Snapshot) Release() {
 // Timestamp is what the snapshot was taken at.
 func (s *Snapshot) Timestamp() uint64 { return s.ts }
 
+// Err says why the tablet has stopped and the snapshot's data may be gone, nil
+// while it has not.
+func (s *Snapshot) Err() error { return s.tablet.failure() }
+
 // Applied is the log index that the snapshot reflects.
 func (s *Snapshot) Applied() uint64 { return s.view.applied }
 

@@ -47,11 +47,10 @@ func (s *Server) startRiding(stream flight.FlightService_DoGetServer, ticket *pb
 	if got := ticket.GetStart().GetQueryId(); got != ticket.GetQueryId() {
 		return sqlstate.New(sqlstate.ProtocolViolation, "the ticket of query %s starts query %s", ticket.GetQueryId(), got)
 	}
-	answer, err := s.start(stream.Context(), ticket.GetStart())
-	if err != nil {
+	if _, _, err := s.register(stream.Context(), ticket.GetStart()); err != nil {
 		return err
 	}
-	stream.SetTrailer(flightproto.ClockTrailer(answer.GetClock()))
+	stream.SetTrailer(flightproto.ClockTrailer(s.cfg.Node.Clock().Now()))
 	return nil
 }
 

@@ -46,12 +46,17 @@ type node struct {
 	store   *storage.Store
 	server  *worker.Server
 	address string
+	dir     string // of the store
 	conn    *flightproto.Conn
 
 	mu       sync.Mutex
 	tablets  map[catalog.TabletID]*storage.Tablet
 	indexes  map[catalog.TabletID]uint64
 	proposed []storage.Command
+	ahead    atomic.Int64                // how far the store's clock is ahead, in nanoseconds
+	pinned   atomic.Int64                // snapshots taken
+	damage   atomic.Int64                // reports of damaged data
+	healing  bool                        // there are others to rebuild damaged replicas from
 	before   func(storage.Command) error // may refuse a proposal
 }
 
@@ -63,9 +68,12 @@ func newCluster(t *testing.T, nodes int, configure func(*worker.Config)) *cluste
 	for i := range nodes {
 		n := &node{
 			t: t, cluster: c, id: catalog.NodeID(i + 1), clock: consensus.NewClock(),
-			tablets: map[catalog.TabletID]*storage.Tablet{}, indexes: map[catalog.TabletID]uint64{},
+			tablets: map[catalog.TabletID]*storage.Tablet{}, indexes: map[catalog.TabletID]uint64{}, dir: t.TempDir(),
 		}
-		store, err := storage.Open(storage.Options{Dir: t.TempDir(), Logger: quiet()})
+		store, err := storage.Open(storage.Options{
+			Dir: n.dir, Logger: quiet(),
+			Now: func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +215,38 @@ func (n *node) Tablet(id catalog.TabletID) (worker.Tablet, bool) {
 	if !ok {
 		return nil, false
 	}
-	return worker.LocalTablet(tablet), true
+	return countedTablet{Tablet: worker.LocalTablet(tablet), node: n}, true
+}
+
+// countedTablet counts the snapshots that are taken and released.
+type countedTablet struct {
+	worker.Tablet
+	node *node
+}
+
+func (c countedTablet) Snapshot(timestamp uint64) (worker.Snapshot, error) {
+	s, err := c.Tablet.Snapshot(timestamp)
+	if err != nil {
+		return nil, err
+	}
+	c.node.pinned.Add(1)
+	return &countedSnapshot{Snapshot: s, node: c.node}, nil
+}
+
+type countedSnapshot struct {
+	worker.Snapshot
+	node *node
+	once sync.Once
+}
+
+func (c *countedSnapshot) Release() {
+	c.Snapshot.Release()
+	c.once.Do(func() { c.node.released.Add(1) })
+}
+
+func (n *node) ReportDamage(catalog.TabletID, error) bool {
+	n.damage.Add(1)
+	return n.healing
 }
 
 func (n *node) Tablets() []consensus.TabletStatus {

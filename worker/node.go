@@ -34,6 +34,9 @@ type Node interface {
 	Leader(id catalog.TabletID) (catalog.NodeID, bool)
 	// Tablet is the open local replica of a tablet.
 	Tablet(id catalog.TabletID) (Tablet, bool)
+	// ReportDamage says that the local replica of a tablet has data that failed its
+	// checksum. The answer is whether others can serve the tablet instead.
+	ReportDamage(id catalog.TabletID, cause error) bool
 	// Tablets lists the local replicas by id.
 	Tablets() []consensus.TabletStatus
 }
@@ -62,6 +65,8 @@ type Snapshot interface {
 	Scan(options storage.ScanOptions) ([]Source, error)
 	// Stats summarises the snapshot per column.
 	Stats() storage.Stats
+	// Err is why the replica has stopped, nil while it has not.
+	Err() error
 	Release()
 }
 
@@ -124,6 +129,10 @@ func (n realNode) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uin
 	return n.node.Host().ReadAt(ctx, id, timestamp)
 }
 
+func (n realNode) ReportDamage(id catalog.TabletID, cause error) bool {
+	return n.node.Host().ReportDamage(id, cause)
+}
+
 func (n realNode) Leader(id catalog.TabletID) (catalog.NodeID, bool) { return n.node.Host().Leader(id) }
 
 func (n realNode) Tablet(id catalog.TabletID) (Tablet, bool) {
@@ -172,10 +181,29 @@ func edge(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrTabletNotHere):
 		return flightproto.WithReason(flightproto.TabletMoved, consensus.SQLState(err))
-	case errors.Is(err, consensus.ErrNotReady), errors.Is(err, consensus.ErrUnavailable), errors.Is(err, consensus.ErrReplicaFailed):
+	case errors.Is(err, consensus.ErrNotReady), errors.Is(err, consensus.ErrUnavailable), errors.Is(err, consensus.ErrReplicaFailed),
+		errors.Is(err, consensus.ErrReplicaDamaged):
 		return flightproto.WithReason(flightproto.Unavailable, consensus.SQLState(err))
 	case errors.Is(err, consensus.ErrClockAhead):
 		return consensus.SQLState(err)
+	}
+	return err
+}
+
+// damaged turns an error of reading a local replica's data, pinned by a snapshot,
+// into what the reader is told. Damage has the replica rebuilt, if there are
+// others, which then are what the reader should ask.
+func (s *Server) damaged(id catalog.TabletID, pinned Snapshot, err error) error {
+	if sqlstate.CodeOf(err) != sqlstate.DataCorrupted {
+		return err
+	}
+	if stopped := pinned.Err(); stopped != nil { // its data is being removed
+		return flightproto.WithReason(flightproto.Unavailable,
+			sqlstate.New(sqlstate.CannotConnectNow, "the replica of tablet %d was stopped while it was read: %w", id, stopped).
+				WithHint("Retry in a moment."))
+	}
+	if s.cfg.Node.ReportDamage(id, err) {
+		return flightproto.WithReason(flightproto.Unavailable, err)
 	}
 	return err
 }
@@ -212,14 +240,15 @@ func (s *Server) replica(ctx context.Context, table *catalog.Table, tablet *cata
 }
 
 // stopped is an error that says why when the local replica of a tablet has
-// stopped itself. It will not come back before the process is restarted.
+// stopped itself. It comes back when the process is restarted or the replica was
+// rebuilt, neither of which is worth a reader's wait.
 func (s *Server) stopped(table *catalog.Table, tablet *catalog.Tablet) error {
 	for _, status := range s.cfg.Node.Tablets() {
 		if status.Tablet == tablet.ID && status.Failure != "" {
 			return flightproto.WithReason(flightproto.Unavailable,
 				sqlstate.New(sqlstate.ConnectionFailure, "the replica of tablet %d of table %s on node %d has stopped: %s",
 					tablet.ID, table.QualifiedName(), s.cfg.Node.ID(), status.Failure).
-					WithHint("Mend what the message names and restart the worker."))
+					WithHint("A replica of several is rebuilt when it is damaged. Else mend what the message names and restart the worker."))
 		}
 	}
 	return nil

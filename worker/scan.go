@@ -28,9 +28,7 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 	if !ok {
 		return nil, fmt.Errorf("scanning table %s: tablet %d is not its own", scan.Table.QualifiedName(), scan.Tablet)
 	}
-	pinned, err := r.query.pins.get(scan.Tablet, func() (Snapshot, error) {
-		return r.server.pin(ctx, scan.Table, tablet, r.query.snapshot)
-	})
+	pinned, err := r.server.pinFor(ctx, r.query, scan.Table, tablet)
 	if err != nil {
 		return nil, edge(err)
 	}
@@ -47,6 +45,7 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 		DefaultOf:   defaultsOf(ctx, scan.Table),
 	})
 	if err != nil {
+		err = r.server.damaged(scan.Tablet, pinned, err)
 		return nil, fmt.Errorf("scanning tablet %d of table %s: %w", scan.Tablet, scan.Table.QualifiedName(), err)
 	}
 	// The columns were counted in the replica's version of the table.
@@ -56,7 +55,10 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 	schema := scanSchema(scan)
 	operators := make([]exec.Operator, len(sources))
 	for i, source := range sources {
-		operators[i] = &scanOperator{schema: schema, source: layout.over(source)}
+		operators[i] = &scanOperator{
+			schema: schema, source: layout.over(source),
+			failed: func(err error) error { return r.server.damaged(scan.Tablet, pinned, err) },
+		}
 	}
 	return operators, nil
 }
@@ -69,6 +71,34 @@ func scanSchema(scan *planner.TabletScan) *arrow.Schema {
 		fields[i] = arrow.Field{Name: c.Name, Type: catalog.PhysicalType(c.Type), Nullable: c.Nullable}
 	}
 	return arrow.NewSchema(fields, nil)
+}
+
+// pinFor returns a query's snapshot of a tablet.
+func (s *Server) pinFor(ctx context.Context, q *query, table *catalog.Table, tablet *catalog.Tablet) (Snapshot, error) {
+	return q.pins.get(tablet.ID, func() (Snapshot, error) { return s.pin(ctx, table, tablet, q.snapshot) })
+}
+
+// pinEarly takes the snapshots that fragments will read as soon as they are
+// registered: by the time somebody pulls them, history may have moved on. They
+// are released with the query. What fails here is tried again, and reported, by
+// the scan.
+func (s *Server) pinEarly(q *query, fragments []*fragment) {
+	seen := map[catalog.TabletID]bool{}
+	for _, f := range fragments {
+		for _, op := range f.plan.Operators {
+			scan, ok := op.(*planner.TabletScan)
+			if !ok || seen[scan.Tablet] {
+				continue
+			}
+			seen[scan.Tablet] = true
+			tablet, _ := scan.Table.Tablet(scan.Tablet) // checked by checkScan
+			s.tasks.Go(func() {
+				if _, err := s.pinFor(q.ctx, q, scan.Table, tablet); err != nil && !errors.Is(err, errQueryOver) {
+					s.log.Debug("pinning a tablet ahead of its scan failed", "query", q.id, "tablet", tablet.ID, "err", err)
+				}
+			})
+		}
+	}
 }
 
 // pin waits until the replica has applied all that was committed at or below the
@@ -99,6 +129,7 @@ func (s *Server) pin(ctx context.Context, table *catalog.Table, descriptor *cata
 type scanOperator struct {
 	schema *arrow.Schema
 	source Source
+	failed func(error) error
 }
 
 // Schema is the projection, with physical types.
@@ -109,7 +140,11 @@ func (o *scanOperator) Next(ctx context.Context) (*columnar.Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	return o.source.Next(ctx)
+	batch, err := o.source.Next(ctx)
+	if err != nil {
+		err = o.failed(err)
+	}
+	return batch, err
 }
 
 // Close does nothing: sources live as long as the query's pin.
@@ -133,6 +168,10 @@ func newPins() *pins { return &pins{tablets: map[catalog.TabletID]*pin{}} }
 // get returns the query's snapshot of a tablet, taking it if it is the first.
 func (p *pins) get(id catalog.TabletID, take func() (Snapshot, error)) (Snapshot, error) {
 	p.mu.Lock()
+	if p.over {
+		p.mu.Unlock()
+		return nil, errQueryOver
+	}
 	entry, ok := p.tablets[id]
 	if !ok {
 		entry = &pin{}

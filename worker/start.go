@@ -12,28 +12,38 @@ import (
 	"skein/sqlstate"
 )
 
-// start registers the fragments of a request.
+// start registers the fragments of a request and pins what they will read.
 func (s *Server) start(ctx context.Context, request *pb.StartRequest) (*pb.StartResponse, error) {
+	q, fragments, err := s.register(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	s.pinEarly(q, fragments)
+	return &pb.StartResponse{Clock: s.cfg.Node.Clock().Now()}, nil
+}
+
+// register registers the fragments of a request.
+func (s *Server) register(ctx context.Context, request *pb.StartRequest) (*query, []*fragment, error) {
 	if request.GetQueryId() == "" || len(request.GetFragments()) == 0 {
-		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a start needs a query id and fragments")
+		return nil, nil, sqlstate.New(sqlstate.ProtocolViolation, "a start needs a query id and fragments")
 	}
 	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.observe(request.GetSnapshot()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.awaitMetadata(ctx, request.GetMetadataVersion()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ends, err := decodeExchanges(request.GetExchanges())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fragments := make([]*fragment, len(request.GetFragments()))
 	for i, p := range request.GetFragments() {
 		if fragments[i], err = s.decodeFragment(p, ends); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	q := s.newQuery(request)
@@ -42,10 +52,10 @@ func (s *Server) start(ctx context.Context, request *pb.StartRequest) (*pb.Start
 		q.cancel(errQueryOver)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.log.DebugContext(ctx, "fragments started", "query", q.id, "fragments", len(fragments), "snapshot", q.snapshot)
-	return &pb.StartResponse{Clock: s.cfg.Node.Clock().Now()}, nil
+	return registered, fragments, nil
 }
 
 func (s *Server) newQuery(request *pb.StartRequest) *query {
