@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,9 +39,15 @@ func newCluster(t testing.TB, size int, adjust func(*NodeConfig)) *testCluster {
 		c.members[catalog.NodeID(i)] = Peer{RaftAddress: freeAddress(t), FlightAddress: fmt.Sprintf("flight-%d:1", i)}
 	}
 	t.Cleanup(func() {
-		for id := range c.members {
-			c.stop(id)
+		var all sync.WaitGroup
+		for id, n := range c.nodes {
+			all.Go(func() {
+				if err := n.Close(testContext(t)); err != nil {
+					t.Errorf("closing node %d: %v", id, err)
+				}
+			})
 		}
+		all.Wait()
 	})
 	return c
 }

@@ -34,8 +34,13 @@ type group struct {
 	lone     bool
 	caughtUp atomic.Bool
 
-	// yield, if not nil, is called before the leadership is handed over.
-	yield func(context.Context) error
+	// yield, if not nil, is called before the leadership is handed over. paused is
+	// until when (in Unix nanoseconds) proposals wait for that, and pausedBy the
+	// leader then.
+	yield    func(context.Context) error
+	paused   atomic.Int64
+	entries  atomic.Uint64 // groups of entries applied since the start
+	pausedBy atomic.Uint64
 
 	// installed counts the snapshots that brought this replica up to date.
 	installed atomic.Uint64
@@ -124,6 +129,7 @@ const (
 // that lag. Without followers it cuts more often and keeps nothing. Cuts by
 // number of entries are the library's own.
 func (g *group) grew(index uint64, bytes int) {
+	g.entries.Add(1)
 	limit := g.host.cfg.LogBytes
 	g.logged += int64(bytes)
 	switch {

@@ -75,6 +75,8 @@ type Config struct {
 	ScrubBytes int64
 	ScrubEvery time.Duration
 	Logger     *slog.Logger // nil for slog.Default
+
+	files config.IFS // of the Raft log; nil for the operating system's
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.
@@ -217,7 +219,7 @@ func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents, peers
 		RaftEventListener:   leaders,
 		SystemEventListener: peers,
 		Expert: config.ExpertConfig{
-			LogDB: logDB,
+			LogDB: logDB, FS: cfg.files,
 			Engine: config.EngineConfig{
 				ExecShards: execShards, CommitShards: execShards, ApplyShards: execShards,
 				SnapshotShards: 8, CloseShards: 4,

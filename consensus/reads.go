@@ -232,6 +232,7 @@ func (r *reads) renew(ctx context.Context, timestamp uint64) error {
 	entry, err := storage.EncodeCommand(r.request(timestamp))
 	r.mu.Unlock()
 	if err == nil {
+		r.group.gate(ctx)
 		_, err = r.group.propose(ctx, entry)
 	}
 	r.mu.Lock()
@@ -275,8 +276,13 @@ func (r *reads) request(timestamp uint64) storage.Hold {
 // briefly is for how long leases stay short for a reason.
 const briefly = 10 * time.Second
 
-// applied looks at a command that was applied, for commits by others.
+// applied looks at a command that was applied, for commits by others and for
+// leaders that step down.
 func (r *reads) applied(c storage.Command) {
+	if hold, ok := c.(storage.Hold); ok && hold.Release {
+		r.group.pause()
+		return
+	}
 	commit, ok := c.(storage.Commit)
 	if !ok || r.group.lone || !r.group.leads() {
 		return
@@ -288,7 +294,8 @@ func (r *reads) applied(c storage.Command) {
 	}
 }
 
-// release gives the lease up, as far as it was not needed.
+// release gives the lease up, as far as it was not needed, and has all nodes
+// hold their proposals back for a moment.
 func (r *reads) release(ctx context.Context) error {
 	r.mu.Lock()
 	last := storage.Hold{Session: r.session, Until: r.served, Release: true}

@@ -235,6 +235,7 @@ func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage
 	if err != nil {
 		return storage.Result{}, err
 	}
+	r.gate(ctx)
 	command, flight := r.reads.depart(command)
 	entry, err := storage.EncodeCommand(command)
 	if err != nil {

@@ -19,6 +19,10 @@ const (
 	transferPatience = 500 * time.Millisecond
 	// handOverPatience bounds the hand-over of all groups when a host closes.
 	handOverPatience = 3 * time.Second
+	// pausePatience is how long proposals are held back at most, and settleTime
+	// how long nothing must have been applied before a member is asked to lead.
+	pausePatience = 400 * time.Millisecond
+	settleTime    = 25 * time.Millisecond
 )
 
 // ErrNotTransferred is the cause of a TransferLeader that came to nothing: the
@@ -46,6 +50,11 @@ func (h *Host) TransferLeader(ctx context.Context, id catalog.TabletID, to catal
 }
 
 // transfer makes a member lead the group, within transferPatience.
+//
+// The Raft library has a member that was asked to lead refuse once and for all
+// if at that moment it knows of committed entries that it has not applied, and
+// the leader wait for an election timeout. So proposals are held back until all
+// members have had time to apply what there is.
 func (g *group) transfer(ctx context.Context, to uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, transferPatience)
 	defer cancel()
@@ -56,10 +65,8 @@ func (g *group) transfer(ctx context.Context, to uint64) error {
 		case leader == to:
 			return nil
 		case leader != 0 && !asked:
-			if g.yield != nil && leader == g.replica {
-				if err := g.yield(ctx); err != nil {
-					return err
-				}
+			if err := g.settle(ctx); err != nil {
+				return err
 			}
 			if err := g.host.raft.RequestLeaderTransfer(g.id, to); err != nil {
 				return err
@@ -73,6 +80,56 @@ func (g *group) transfer(ctx context.Context, to uint64) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%w within %v", ErrNotTransferred, transferPatience)
 		}
+	}
+}
+
+// settle has proposals held back and returns when nothing was applied for a
+// while.
+func (g *group) settle(ctx context.Context) error {
+	if g.yield == nil {
+		return nil
+	}
+	if err := g.yield(ctx); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, pausePatience/2)
+	defer cancel()
+	for before := g.entries.Load(); wait(bounded, settleTime); {
+		now := g.entries.Load()
+		if now == before {
+			return nil
+		}
+		before = now
+	}
+	return ctx.Err() // busy, but it may work
+}
+
+// pause holds proposals back while the leader that there is steps down.
+func (g *group) pause() {
+	if leader := g.leaderReplica(); leader != 0 {
+		g.pausedBy.Store(leader)
+		g.paused.Store(time.Now().Add(pausePatience).UnixNano())
+	}
+}
+
+// gate waits, if proposals are held back, until another member leads or that is
+// over.
+func (g *group) gate(ctx context.Context) {
+	for {
+		changed := g.changed.wait()
+		left := time.Until(time.Unix(0, g.paused.Load()))
+		if left <= 0 || g.leaderReplica() != g.pausedBy.Load() {
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
 	}
 }
 

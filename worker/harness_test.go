@@ -55,6 +55,7 @@ type node struct {
 	proposed []storage.Command
 	ahead    atomic.Int64                // how far the store's clock is ahead, in nanoseconds
 	pinned   atomic.Int64                // snapshots taken
+	released atomic.Int64                // and given back
 	damage   atomic.Int64                // reports of damaged data
 	healing  bool                        // there are others to rebuild damaged replicas from
 	before   func(storage.Command) error // may refuse a proposal
