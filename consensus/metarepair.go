@@ -99,7 +99,8 @@ func (s *MetaSnapshot) Repair(tablet catalog.TabletID) (Repair, bool) {
 	return Repair{}, false
 }
 
-// tabletRecord finds the table that a tablet belongs to.
+// tabletRecord finds the table that a tablet belongs to, of which there is one
+// at most.
 func (s *metaState) tabletRecord(id catalog.TabletID) (*tableRecord, int) {
 	for _, record := range s.tables {
 		for i := range record.Table.Tablets {

@@ -292,15 +292,27 @@ func drawCommand(t *rapid.T, step int) []byte {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	table := catalog.TableID(rapid.IntRange(1, 8).Draw(t, "id"))
 	node := rapid.IntRange(1, 4).Draw(t, "node")
+	tablet := catalog.TabletID(firstTabletID + rapid.IntRange(0, 3).Draw(t, "tablet"))
+	replica := uint64(rapid.IntRange(1, 12).Draw(t, "replica"))
 	var command string
 	var request any
-	switch command = rapid.SampledFrom([]string{MetaCreateTable, MetaPublishTable, MetaDropTable, MetaRegisterNode}).Draw(t, "command"); command {
+	switch command = rapid.SampledFrom([]string{
+		MetaCreateTable, MetaPublishTable, MetaDropTable, MetaRegisterNode, MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
+	}).Draw(t, "command"); command {
 	case MetaCreateTable:
 		request = CreateTable{RequestID: id, Table: hashTable(name, rapid.IntRange(0, 3).Draw(t, "replicas"), 2), Hidden: rapid.Bool().Draw(t, "hidden")}
 	case MetaPublishTable:
 		request = PublishTable{RequestID: id, ID: table, Name: name, Replace: rapid.Bool().Draw(t, "replace")}
 	case MetaDropTable:
 		request = DropTable{RequestID: id, ID: table}
+	case MetaRepairReplica:
+		request = RepairReplica{RequestID: id, Tablet: tablet, Replica: replica}
+	case MetaAskRepair:
+		request = AskRepair{RequestID: id, Tablet: tablet, New: replica}
+	case MetaVouchRepair:
+		request = VouchRepair{RequestID: id, Tablet: tablet, New: replica, Round: 1, Replica: replica + 1}
+	case MetaFinishRepair:
+		request = FinishRepair{RequestID: id, Tablet: tablet, New: replica}
 	default:
 		request = RegisterNode{RequestID: id, Node: NodeInfo{ID: catalog.NodeID(node), RaftAddress: fmt.Sprint("h", node)}}
 	}
