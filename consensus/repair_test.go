@@ -269,7 +269,7 @@ func TestDamagedValuesAreRebuilt(t *testing.T) {
 // TestDamageFoundAtOpening: a node whose manifest or metadata is damaged finds
 // out when it starts.
 func TestDamageFoundAtOpening(t *testing.T) {
-	for name, letter := range map[string]byte{"manifest": 'm', "metadata": 'p', "counters": 'a'} {
+	for name, letter := range map[string]byte{"manifest": 'm', "metadata": 'p'} {
 		t.Run(name, func(t *testing.T) {
 			c, table, sum := repairCase(t, nil)
 			tablet := table.Tablets[0].ID

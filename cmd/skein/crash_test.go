@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,6 +241,22 @@ func (c *cluster) startWorker(i int) {
 		"--members", strings.Join(c.members, ","), "--log-level", "warn")
 }
 
+// awaitWorkers waits until all workers serve: one that is just starting does not
+// end on a signal as it should.
+func (c *cluster) awaitWorkers() {
+	c.t.Helper()
+	for _, member := range c.members {
+		_, flight, _ := strings.Cut(member, "/")
+		eventually(c.t, "reaching "+member, func(ctx context.Context) error {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", flight)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
+}
+
 // eventually retries an operation that may fail while leaders are elected.
 func eventually(t *testing.T, what string, f func(context.Context) error) {
 	t.Helper()
@@ -300,6 +317,7 @@ func TestClusterSurvivesWorkers(t *testing.T) {
 	}
 	check("at the end")
 	c.gateway.stop()
+	c.awaitWorkers()
 	for _, w := range slices.Backward(c.workers) {
 		w.stop()
 	}
