@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"skein/sqlstate"
@@ -67,6 +68,33 @@ func (b *Budget) raisePeak(used int64) {
 	}
 }
 
+// charge counts bytes against the budget and its ancestors whether or not they
+// have room: for working memory that is small and bounded, and without which an
+// operator could not go on to put rows aside.
+func (b *Budget) charge(bytes int64) {
+	for at := b; at != nil; at = at.parent {
+		at.raisePeak(at.used.Add(bytes))
+	}
+}
+
+// grantShare is the part of a budget, up to maxGrant bytes, that an account
+// which makes room by spilling may hold even when others have taken everything.
+const (
+	grantShare = 64
+	maxGrant   = 1 << 20
+)
+
+// grant is how much an operator that spills holds in any case.
+func (b *Budget) grant() int64 {
+	grant := int64(maxGrant)
+	for at := b; at != nil; at = at.parent {
+		if at.limit > 0 {
+			grant = min(grant, at.limit/grantShare)
+		}
+	}
+	return grant
+}
+
 func (b *Budget) exhausted(operator string, bytes int64) error {
 	return sqlstate.New(sqlstate.OutOfMemory, "%s needs %s more memory, but the %s budget of %s has only %s left",
 		operator, formatBytes(bytes), b.name, formatBytes(b.limit), formatBytes(max(0, b.limit-b.used.Load()))).
@@ -105,12 +133,28 @@ func (b *Budget) Account(operator string) *Account {
 	return &Account{budget: b, operator: operator}
 }
 
+// workingAccount opens an account for memory that is small and bounded, such as
+// write buffers: it counts against the budget but is never refused.
+func (b *Budget) workingAccount(operator string) *Account {
+	return &Account{budget: b, operator: operator, granted: math.MaxInt64}
+}
+
+// partialAccount opens the account of a partial aggregate, which makes room by
+// emitting its groups.
+func (b *Budget) partialAccount() *Account {
+	a := b.Account("partial aggregation")
+	a.granted = b.grant()
+	return a
+}
+
 // Account remembers what one operator reserved so that it can give all of it
 // back at once. It is used by one goroutine at a time.
 type Account struct {
 	budget   *Budget
 	operator string
 	held     int64
+	granted  int64     // bytes that are never refused
+	overflow *overflow // memory to go on with when the budget is exhausted, or nil
 }
 
 // Reserve takes bytes more; see Budget.Reserve.
@@ -118,11 +162,22 @@ func (a *Account) Reserve(bytes int64) error {
 	if bytes <= 0 {
 		return nil
 	}
-	if err := a.budget.Reserve(a.operator, bytes); err != nil {
+	if a.held+bytes <= a.granted {
+		a.budget.charge(bytes)
+	} else if err := a.budget.Reserve(a.operator, bytes); err != nil {
 		return err
 	}
 	a.held += bytes
 	return nil
+}
+
+// charge takes bytes more even when there is no room for them, so that the next
+// reservation fails.
+func (a *Account) charge(bytes int64) {
+	if bytes > 0 {
+		a.budget.charge(bytes)
+		a.held += bytes
+	}
 }
 
 // Release gives back bytes, at most those held.
@@ -139,14 +194,18 @@ func (a *Account) Release(bytes int64) {
 func (a *Account) split(bytes int64) *Account {
 	bytes = min(bytes, a.held)
 	a.held -= bytes
-	return &Account{budget: a.budget, operator: a.operator, held: bytes}
+	return &Account{budget: a.budget, operator: a.operator, held: bytes, granted: a.granted}
 }
 
 // Held is how many bytes the account holds.
 func (a *Account) Held() int64 { return a.held }
 
 // Close gives everything back. The account may be used again afterwards.
-func (a *Account) Close() { a.Release(a.held) }
+// Memory that overflowed to files is unmapped: nothing may point to it.
+func (a *Account) Close() {
+	a.Release(a.held)
+	a.overflow.close()
+}
 
 func formatBytes(n int64) string {
 	switch {

@@ -112,7 +112,7 @@ func (b *builder) unary(op planner.Operator) error {
 	case *planner.FinalAggregate:
 		return b.single(func(in Operator) (Operator, error) { return newFinalAggregate(in, op, b.env, 0) })
 	case *planner.CompleteAggregate:
-		return b.single(func(in Operator) (Operator, error) { return newCompleteAggregate(in, op, budget) })
+		return b.single(func(in Operator) (Operator, error) { return newCompleteAggregate(in, op, b.env, 0) })
 	case *planner.WindowOp:
 		return b.single(func(in Operator) (Operator, error) { return newWindow(in, op, b.env) })
 	case *planner.MergeSort:

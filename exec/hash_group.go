@@ -35,7 +35,7 @@ func newGrouper(schema *arrow.Schema, cols []int, acct *Account) (*grouper, erro
 	if g.keys, err = newRowStore(arrow.NewSchema(fields, nil), acct); err != nil {
 		return nil, err
 	}
-	g.table = newKeyTable(g.coder.shape, acct)
+	g.table = newGroupTable(g.coder, acct)
 	g.picked = make([]*columnar.Vector, len(cols))
 	return g, nil
 }
@@ -75,6 +75,15 @@ func (g *grouper) assign(b *columnar.Batch, reserve func(groups int) error) ([]i
 		return g.ids, nil
 	}
 	return g.ids, g.upsert(b, b.Sel, g.ids, reserve)
+}
+
+// find returns the group id of every selected row, -1 for rows of no group,
+// valid until the next call.
+func (g *grouper) find(b *columnar.Batch) []int32 {
+	g.ids = resize(g.ids, b.Rows())
+	g.coder.encode(b.Cols, b.Sel, b.Len)
+	g.table.find(g.coder, g.ids)
+	return g.ids
 }
 
 func (g *grouper) upsert(b *columnar.Batch, sel, ids []int32, reserve func(int) error) error {

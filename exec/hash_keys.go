@@ -34,6 +34,8 @@ type keyCoder struct {
 	types []arrow.DataType
 	seed  tableSeed
 	slots []wideSlot // of wideShape, by column
+	// unhashed spares the hashes of words, for tables that have no use for them.
+	unhashed bool
 
 	// The keys of the encoded rows. Of wordShape, and of bytesShape with one
 	// column, nulls (nil when there are none) marks null keys.
@@ -117,8 +119,8 @@ func (k *keyCoder) encode(cols []*columnar.Vector, sel []int32, n int) {
 		k.words = resize(k.words, n)
 		loadWords(k.words, v, sel)
 		k.markNulls(v, sel)
-		for i, w := range k.words {
-			k.hashes[i] = mix64(w, k.seed.word)
+		if !k.unhashed {
+			k.hashWords()
 		}
 	case wideShape:
 		k.encodeWide(cols, sel)
@@ -135,6 +137,12 @@ func (k *keyCoder) encode(cols []*columnar.Vector, sel []int32, n int) {
 		for i := range k.hashes {
 			k.hashes[i] = maphash.Bytes(k.seed.bytes, k.data[k.starts[i]:k.ends[i]])
 		}
+	}
+}
+
+func (k *keyCoder) hashWords() {
+	for i, w := range k.words {
+		k.hashes[i] = mix64(w, k.seed.word)
 	}
 }
 

@@ -245,22 +245,62 @@ func choosePair[T number](op comparison, a, b []T, sel, dst []int32) []int32 {
 	if op == cmpGT || op == cmpGE {
 		a, b, op = b, a, op.flip()
 	}
+	base, n := len(dst), len(a)
+	if sel != nil {
+		n = len(sel)
+	}
+	dst = roomFor(dst, n)
+	out := dst[base : base+n]
+	k := 0
 	if sel == nil {
-		for i, x := range a {
-			y := b[i]
-			if (op == cmpLT && x < y) || (op == cmpLE && x <= y) || (op == cmpEQ && x == y) || (op == cmpNE && x != y) {
-				dst = append(dst, int32(i))
+		b := b[:len(a)]
+		switch op {
+		case cmpLT:
+			for i, x := range a {
+				out[k] = int32(i)
+				k += b2i(x < b[i])
+			}
+		case cmpLE:
+			for i, x := range a {
+				out[k] = int32(i)
+				k += b2i(x <= b[i])
+			}
+		case cmpEQ:
+			for i, x := range a {
+				out[k] = int32(i)
+				k += b2i(x == b[i])
+			}
+		case cmpNE:
+			for i, x := range a {
+				out[k] = int32(i)
+				k += b2i(x != b[i])
 			}
 		}
-		return dst
+		return dst[:base+k]
 	}
-	for _, i := range sel {
-		x, y := a[i], b[i]
-		if (op == cmpLT && x < y) || (op == cmpLE && x <= y) || (op == cmpEQ && x == y) || (op == cmpNE && x != y) {
-			dst = append(dst, i)
+	switch op {
+	case cmpLT:
+		for _, i := range sel {
+			out[k] = i
+			k += b2i(a[i] < b[i])
+		}
+	case cmpLE:
+		for _, i := range sel {
+			out[k] = i
+			k += b2i(a[i] <= b[i])
+		}
+	case cmpEQ:
+		for _, i := range sel {
+			out[k] = i
+			k += b2i(a[i] == b[i])
+		}
+	case cmpNE:
+		for _, i := range sel {
+			out[k] = i
+			k += b2i(a[i] != b[i])
 		}
 	}
-	return dst
+	return dst[:base+k]
 }
 
 // roomFor returns dst extended by n elements of unspecified content.

@@ -26,6 +26,12 @@ type aggState interface {
 	free()
 }
 
+// cutter is a state whose results may be large: cut returns how many of groups
+// [lo, hi), but at least one, make a batch of reasonable size.
+type cutter interface {
+	cut(lo, hi int) (int, error)
+}
+
 // aggregateOp groups its input by hash. As a partial aggregate it emits states,
 // and when memory runs out it emits what it has and starts afresh; as a final
 // one it combines states to results. Groups come out in the order of their
@@ -35,6 +41,7 @@ type aggregateOp struct {
 	schema *arrow.Schema
 	final  bool
 	acct   *Account
+	kept   *Account // of the rows that complete aggregates keep, else nil
 	groups *grouper // nil for a global aggregate, which is the one group 0
 	states []aggState
 	// columns of the output: outs[i] is those of calls[i], which may share
@@ -42,6 +49,7 @@ type aggregateOp struct {
 	calls []aggOutput
 
 	spill     *aggSpill       // of a final aggregate that may put states on disk
+	rest      *aggRest        // of a complete aggregate that may put rows on disk
 	clustered bool            // emitting before memory runs out
 	held      *columnar.Batch // batch that found no room before a flush
 	done      bool            // the input has ended
@@ -59,7 +67,7 @@ type aggOutput struct {
 }
 
 func newPartialAggregate(input Operator, op *planner.PartialAggregate, budget *Budget) (Operator, error) {
-	a, err := newAggregate(input, op.GroupBy, op.Schema, budget.Account("partial aggregation"))
+	a, err := newAggregate(input, op.GroupBy, op.Schema, budget.partialAccount())
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +191,7 @@ func stateWidth(f planner.AggFunc) int {
 // newFinalAggregate combines states; depth counts how often the input has been
 // partitioned to fit in memory.
 func newFinalAggregate(input Operator, op *planner.FinalAggregate, env *Env, depth int) (Operator, error) {
-	a, err := newAggregate(input, op.GroupBy, op.Schema, env.Budget.Account("aggregation"))
+	a, err := newAggregate(input, op.GroupBy, op.Schema, aggAccount(env, depth))
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +241,15 @@ func finalState(call planner.AggCall, dt arrow.DataType, col int, acct *Account)
 		return &momentState{acct: acct, col: col, merge: true, result: call.Func}, nil
 	}
 	return nil, sqlstate.New(sqlstate.FeatureNotSupported, "aggregate function %s is not supported", call.Func)
+}
+
+// aggAccount opens the account of an aggregate's groups. Those that have been
+// partitioned often enough overflow to mapped files.
+func aggAccount(env *Env, depth int) *Account {
+	if depth >= maxSpillDepth {
+		return env.overflowAccount("aggregation")
+	}
+	return env.spillingAccount("aggregation")
 }
 
 func newAggregate(input Operator, groupBy []int, schema *arrow.Schema, acct *Account) (*aggregateOp, error) {
@@ -301,8 +318,14 @@ func (a *aggregateOp) Close() error {
 	a.closed = true
 	a.states, a.calls, a.groups = nil, nil, nil
 	a.acct.Close()
+	if a.kept != nil {
+		a.kept.Close()
+	}
 	err := a.input.Close()
 	if e := a.spill.close(); err == nil {
+		err = e
+	}
+	if e := a.rest.close(); err == nil {
 		err = e
 	}
 	return err
@@ -318,10 +341,17 @@ func (a *aggregateOp) Next(ctx context.Context) (*columnar.Batch, error) {
 				return b, err
 			}
 			a.emits = false
+			if a.done && a.rest.started() {
+				a.startAfresh()
+				return a.rest.next(ctx)
+			}
 			if a.done {
 				return nil, nil
 			}
 			a.startAfresh()
+		}
+		if a.done && a.rest.started() {
+			return a.rest.next(ctx)
 		}
 		if a.done {
 			return nil, nil
@@ -349,6 +379,9 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 			if a.spill.started() {
 				return a.spill.set.finish()
 			}
+			if a.rest.started() {
+				return a.rest.set.finish()
+			}
 			return a.reserveOne()
 		}
 		if b.Rows() == 0 {
@@ -360,8 +393,20 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 			}
 			continue
 		}
+		if a.rest.started() {
+			if err := a.foldKnown(b); err != nil {
+				return err
+			}
+			continue
+		}
 		ids, err := a.place(b)
 		if err != nil {
+			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && a.rest != nil {
+				a.held = b
+				if err = a.rest.start(a); err == nil {
+					continue
+				}
+			}
 			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && !a.final && a.len() > 0 {
 				a.held = b
 				return nil
@@ -457,6 +502,14 @@ func (a *aggregateOp) emit(ctx context.Context) (*columnar.Batch, error) {
 	hi := min(lo+columnar.BatchRows, a.len())
 	if lo >= hi {
 		return nil, nil
+	}
+	for _, s := range a.states {
+		if c, ok := s.(cutter); ok {
+			var err error
+			if hi, err = c.cut(lo, hi); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := canceled(ctx); err != nil {
 		return nil, err

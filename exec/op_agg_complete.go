@@ -12,19 +12,25 @@ import (
 	"skein/sqlstate"
 )
 
-// newCompleteAggregate computes results from rows in one step.
-func newCompleteAggregate(input Operator, op *planner.CompleteAggregate, budget *Budget) (Operator, error) {
-	a, err := newAggregate(input, op.GroupBy, op.Schema, budget.Account("aggregation"))
+// newCompleteAggregate computes results from rows in one step; depth counts how
+// often the input has been partitioned to fit in memory.
+func newCompleteAggregate(input Operator, op *planner.CompleteAggregate, env *Env, depth int) (Operator, error) {
+	a, err := newAggregate(input, op.GroupBy, op.Schema, aggAccount(env, depth))
 	if err != nil {
 		return nil, err
 	}
 	a.final = true
+	if env.spills() && len(op.GroupBy) > 0 && depth < maxSpillDepth {
+		a.rest = &aggRest{op: op, env: env, depth: depth}
+	}
+	// What groups keep of their rows overflows, as a group may have any number.
+	a.kept = env.overflowAccount("aggregation")
 	if len(op.GroupBy)+len(op.Calls) != a.schema.NumFields() {
 		return nil, a.check("complete", len(op.GroupBy)+len(op.Calls))
 	}
 	for i, call := range op.Calls {
 		first := len(op.GroupBy) + i
-		state, err := completeState(call, input.Schema(), a.schema.Field(first).Type, a.acct)
+		state, err := completeState(call, input.Schema(), a.schema.Field(first).Type, a.acct, a.kept)
 		if err != nil {
 			return nil, err
 		}
@@ -35,9 +41,10 @@ func newCompleteAggregate(input Operator, op *planner.CompleteAggregate, budget 
 }
 
 // completeState returns the state that takes a call from rows to its result,
-// of physical type out.
-func completeState(call planner.AggCall, schema *arrow.Schema, out arrow.DataType, acct *Account) (aggState, error) {
-	state, err := rowState(call, schema, out, acct)
+// of physical type out. What grows with the groups is reserved from acct, what
+// grows with the rows of a group from kept.
+func completeState(call planner.AggCall, schema *arrow.Schema, out arrow.DataType, acct, kept *Account) (aggState, error) {
+	state, err := rowState(call, schema, out, acct, kept)
 	if err != nil || !call.Distinct || call.Arg < 0 {
 		return state, err
 	}
@@ -45,13 +52,13 @@ func completeState(call planner.AggCall, schema *arrow.Schema, out arrow.DataTyp
 	case planner.Min, planner.Max, planner.BoolAnd, planner.BoolOr, planner.AnyValue:
 		return state, nil // repeated values change nothing
 	}
-	return newDistinctState(state, append([]int{call.Arg}, call.Args...), schema, acct)
+	return newDistinctState(state, append([]int{call.Arg}, call.Args...), schema, kept)
 }
 
-func rowState(call planner.AggCall, schema *arrow.Schema, out arrow.DataType, acct *Account) (aggState, error) {
+func rowState(call planner.AggCall, schema *arrow.Schema, out arrow.DataType, acct, kept *Account) (aggState, error) {
 	switch call.Func {
 	case planner.StringAgg, planner.ArrayAgg, planner.PercentileCont:
-		return newCollectState(call, schema, out, acct)
+		return newCollectState(call, schema, out, kept)
 	}
 	key, err := partialState(call, schema)
 	if err != nil {
@@ -93,6 +100,13 @@ func newDistinctState(inner aggState, cols []int, schema *arrow.Schema, acct *Ac
 func (s *distinctState) free() {
 	s.aggState.free()
 	s.groups.reset()
+}
+
+func (s *distinctState) cut(lo, hi int) (int, error) {
+	if c, ok := s.aggState.(cutter); ok {
+		return c.cut(lo, hi)
+	}
+	return hi, nil
 }
 
 func (s *distinctState) fold(b *columnar.Batch, ids []int32) error {
@@ -278,6 +292,22 @@ func (s *collectState) arrange() error {
 }
 
 func (s *collectState) group(g int) []int32 { return s.rows[s.starts[g]:s.starts[g+1]] }
+
+// collectedRows is how many rows the groups of one output batch have together,
+// unless a single one has more.
+const collectedRows = 16 * columnar.BatchRows
+
+func (s *collectState) cut(lo, hi int) (int, error) {
+	if err := s.arrange(); err != nil {
+		return 0, err
+	}
+	for g := lo + 1; g < hi; g++ {
+		if s.starts[g+1]-s.starts[lo] > collectedRows {
+			return g, nil
+		}
+	}
+	return hi, nil
+}
 
 // emitState is never called: there are no partial states.
 func (s *collectState) emitState(int, int, []*columnar.Vector) {}

@@ -23,7 +23,7 @@ func completeAggregate(in Operator, groupBy []int, calls []planner.AggCall, budg
 	for _, c := range calls {
 		fields = append(fields, arrow.Field{Name: c.Name, Type: c.DataType, Nullable: true})
 	}
-	return newCompleteAggregate(in, &planner.CompleteAggregate{GroupBy: groupBy, Calls: calls, Schema: publicSchema(arrow.NewSchema(fields, nil))}, budget)
+	return newCompleteAggregate(in, &planner.CompleteAggregate{GroupBy: groupBy, Calls: calls, Schema: publicSchema(arrow.NewSchema(fields, nil))}, &Env{Budget: budget}, 0)
 }
 
 // TestCompleteAggregateMatchesOracle covers distinct and plain aggregates.

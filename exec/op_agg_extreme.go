@@ -248,9 +248,9 @@ func (s *extremeBytesState) fold(b *columnar.Batch, ids []int32) error {
 		}
 		s.vals[id] = append(best[:0], x...)
 	})
-	if err := s.acct.Reserve(grown); err != nil {
-		return err
-	}
+	// The values are in already, so they count whether or not there is room: the
+	// next reservation fails, for more groups, and makes the operator spill.
+	s.acct.charge(grown)
 	s.held += max(grown, 0)
 	return nil
 }

@@ -72,7 +72,7 @@ func (s *aggSpill) next(ctx context.Context) (*columnar.Batch, error) {
 			return nil, err
 		}
 		s.part++
-		if s.sub, err = newFinalAggregate(input, s.op, s.env, s.depth+1); err != nil {
+		if s.sub, err = newFinalAggregate(input, s.op, s.env, s.set.nextDepth(s.part-1)); err != nil {
 			return nil, err
 		}
 	}

@@ -22,7 +22,7 @@ type compactOp struct {
 }
 
 func newCompact(input Operator, budget *Budget) (Operator, error) {
-	c := &compactOp{input: input, acct: budget.Account("batch compaction")}
+	c := &compactOp{input: input, acct: budget.workingAccount("batch compaction")}
 	var err error
 	if c.store, err = newRowStore(input.Schema(), c.acct); err != nil {
 		return nil, err

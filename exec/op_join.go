@@ -55,7 +55,7 @@ func (s *joinSpec) parts(left, right []Operator, env *Env, depth int) ([]Operato
 	side := &buildSide{
 		spec:    s,
 		input:   newUnion(buildParts),
-		acct:    env.Budget.Account("hash join"),
+		acct:    s.account(env, depth),
 		env:     env,
 		depth:   depth,
 		users:   len(probeParts),
@@ -75,6 +75,19 @@ func (s *joinSpec) parts(left, right []Operator, env *Env, depth int) ([]Operato
 		side.attachFilters(joins)
 	}
 	return parts, nil
+}
+
+// account opens the account of the stored side. Where its rows cannot be
+// partitioned any further they overflow to mapped files: without keys, when a
+// mark join has to know of all of them, and when they are mostly of one key.
+func (s *joinSpec) account(env *Env, depth int) *Account {
+	switch {
+	case len(s.buildKeys) == 0:
+		return env.overflowAccount("join without keys")
+	case s.kind == planner.MarkJoin, depth >= maxSpillDepth:
+		return env.overflowAccount("hash join")
+	}
+	return env.spillingAccount("hash join")
 }
 
 func newJoinSpec(op *planner.HashJoin, left, right *arrow.Schema) (*joinSpec, error) {

@@ -147,53 +147,37 @@ func (s *buildSide) consume(ctx context.Context, add func(*columnar.Batch) error
 	}
 }
 
-// keyLoader adds batches to a keyed build side.
-type keyLoader struct {
-	side            *buildSide
-	coder           *keyCoder
-	keyOf           []int32 // by stored row: its key, -1 for a null one
-	ids, fresh, sel []int32
-}
-
 func (s *buildSide) loadKeyed(ctx context.Context) error {
-	coder, err := newKeyCoder(s.spec.buildKeys, s.spec.keyTypes, s.seed)
-	if err != nil {
-		return err
-	}
-	s.table = newKeyTable(coder.shape, s.acct)
-	l := &keyLoader{side: s, coder: coder}
-	err = s.consume(ctx, func(b *columnar.Batch) error {
+	l := &keyLoader{side: s}
+	err := s.consume(ctx, func(b *columnar.Batch) error {
 		if s.spill != nil {
 			return s.spill.addBuild(b)
 		}
 		err := l.add(b)
 		if s.canSpill(err) {
-			return s.startSpill(ctx, b, l)
+			return s.startSpill(ctx, b)
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil || s.spill != nil {
 		return err
 	}
-	if s.spill != nil {
-		return nil
+	err = s.index(ctx)
+	if s.canSpill(err) {
+		return s.startSpill(ctx, nil)
 	}
-	if s.table.len() < s.store.rows {
-		err := s.index(l.keyOf)
-		if s.canSpill(err) {
-			return s.startSpill(ctx, nil, l)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	freeSlice(s.acct, l.keyOf)
-	return nil
+	return err
 }
 
 func (s *buildSide) canSpill(err error) bool {
 	return err != nil && sqlstate.CodeOf(err) == sqlstate.OutOfMemory && s.env.spills() && s.spec.kind != planner.MarkJoin &&
 		s.depth < maxSpillDepth
+}
+
+// keyLoader adds batches to a keyed build side.
+type keyLoader struct {
+	side *buildSide
+	sel  []int32
 }
 
 // add stores a batch. When it fails for want of memory nothing of the batch is
@@ -206,28 +190,14 @@ func (l *keyLoader) add(b *columnar.Batch) error {
 		keyed = len(rows)
 	}
 	nulls := b.Rows() - keyed
-	if !s.keepsNulls() {
-		nulls = 0
-	}
-	var err error
-	if l.keyOf, err = growSlice(s.acct, l.keyOf, keyed+nulls); err != nil {
-		return err
-	}
 	before := s.store.rows
 	if keyed > 0 {
-		l.coder.encode(b.Cols, rows, b.Len)
-		if err := s.table.reserve(l.coder); err != nil {
-			return err
-		}
 		if err := s.store.append(b.Cols, rows, b.Len); err != nil {
 			s.store.truncate(before)
 			return err
 		}
-		l.ids = resize(l.ids, l.coder.n)
-		l.fresh = s.table.upsert(l.coder, l.ids, l.fresh[:0])
-		l.keyOf = append(l.keyOf, l.ids...)
 	}
-	if nulls > 0 {
+	if nulls > 0 && s.keepsNulls() {
 		return l.addNulls(b, before)
 	}
 	return nil
@@ -257,40 +227,8 @@ func (l *keyLoader) addNulls(b *columnar.Batch, before int) error {
 		return err
 	}
 	for i := range l.sel {
-		l.keyOf = append(l.keyOf, -1)
 		s.nulls = append(s.nulls, at+int32(i))
 	}
-	return nil
-}
-
-// index lists the rows of every key, given the key of every row.
-func (s *buildSide) index(keyOf []int32) error {
-	keys := s.table.len()
-	var err error
-	if s.starts, err = growSlice[int32](s.acct, nil, keys+1); err != nil {
-		return err
-	}
-	if s.rows, err = growSlice[int32](s.acct, nil, len(keyOf)); err != nil {
-		return err
-	}
-	s.starts, s.rows = s.starts[:keys+1], s.rows[:len(keyOf)]
-	for _, k := range keyOf {
-		if k >= 0 {
-			s.starts[k+1]++
-		}
-	}
-	for k := range keys {
-		s.starts[k+1] += s.starts[k]
-	}
-	// Filling moves each start to its end, which is the next key's start.
-	for row, k := range keyOf {
-		if k >= 0 {
-			s.rows[s.starts[k]] = int32(row)
-			s.starts[k]++
-		}
-	}
-	copy(s.starts[1:], s.starts[:keys])
-	s.starts[0] = 0
 	return nil
 }
 

@@ -18,7 +18,7 @@ type joinSpill struct {
 
 // startSpill moves the stored rows, and the batch that found no room, to disk.
 // b may be nil.
-func (s *buildSide) startSpill(ctx context.Context, b *columnar.Batch, l *keyLoader) error {
+func (s *buildSide) startSpill(ctx context.Context, b *columnar.Batch) error {
 	schema := s.input.Schema()
 	build, err := newSpillSet(s.env.spill, "hash join", schema, s.spec.buildKeys, s.depth)
 	if err != nil {
@@ -29,9 +29,7 @@ func (s *buildSide) startSpill(ctx context.Context, b *columnar.Batch, l *keyLoa
 		return err
 	}
 	s.store.free()
-	s.table.reset()
-	s.nulls, s.starts, s.rows = nil, nil, nil
-	l.keyOf = nil
+	s.table, s.nulls, s.starts, s.rows = nil, nil, nil, nil
 	s.acct.Close()
 	if b == nil {
 		return nil
@@ -133,7 +131,7 @@ func (j *joinOp) openPartition() error {
 	if j.spec.buildLeft {
 		left, right = build, probe
 	}
-	parts, err := j.spec.parts([]Operator{left}, []Operator{right}, j.build.env, j.build.depth+1)
+	parts, err := j.spec.parts([]Operator{left}, []Operator{right}, j.build.env, j.build.spill.build.nextDepth(p))
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func newMerge(inputs []Operator, keys []planner.SortKey, limit int64, budget *Bu
 	if err != nil {
 		return nil, err
 	}
-	m := &mergeOp{crew: crew{inputs: inputs}, coder: coder, left: max(-1, limit), acct: budget.Account("merge")}
+	m := &mergeOp{crew: crew{inputs: inputs}, coder: coder, left: max(-1, limit), acct: budget.workingAccount("merge")}
 	if m.store, err = newRowStore(schema, m.acct); err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions,
 	}
 	r := &hashRouter{
 		hasher: partitionHasher{keys: keys},
-		acct:   budget.Account("repartition"),
+		acct:   budget.workingAccount("repartition"),
 		stores: make([]*rowStore, partitions),
 		sels:   make([][]int32, partitions),
 		in:     input.Schema(),
@@ -88,7 +88,7 @@ func NewTee(ctx context.Context, input Operator, consumers, queue int, budget *B
 	if err != nil {
 		return nil, err
 	}
-	return newFanout(ctx, compact, &teeRouter{in: input.Schema(), acct: budget.Account("broadcast")}, consumers, queue), nil
+	return newFanout(ctx, compact, &teeRouter{in: input.Schema(), acct: budget.workingAccount("broadcast")}, consumers, queue), nil
 }
 
 func newFanout(ctx context.Context, input Operator, route router, n, queue int) *Fanout {

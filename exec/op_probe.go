@@ -158,6 +158,10 @@ func (j *joinOp) start(ctx context.Context) error {
 	if err := j.build.await(ctx); err != nil {
 		return err
 	}
+	if j.coder != nil && j.build.spill == nil {
+		_, dense := j.build.table.(*denseTable)
+		j.coder.unhashed = dense
+	}
 	switch {
 	case j.build.spill != nil:
 		j.phase = joinDivert

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -37,7 +38,7 @@ func newSort(input Operator, keys []planner.SortKey, env *Env) (Operator, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &sortOp{input: input, keys: keys, coder: coder, env: env, acct: env.Budget.Account("sort")}
+	s := &sortOp{input: input, keys: keys, coder: coder, env: env, acct: env.spillingAccount("sort")}
 	if s.store, err = newRowStore(input.Schema(), s.acct); err != nil {
 		return nil, err
 	}
@@ -149,9 +150,11 @@ func (s *sortOp) spillRun(ctx context.Context) error {
 	if s.store.rows == 0 {
 		return nil
 	}
-	// What sorting itself takes is not in the budget here: it is bounded by the
-	// rows that were, and goes back at once.
-	order, err := sortStore(ctx, s.store, s.coder, &Account{})
+	// What sorting itself takes is not refused here: it is bounded by the rows
+	// that found room, and goes back at once.
+	work := s.env.Budget.workingAccount("sort")
+	defer work.Close()
+	order, err := sortStore(ctx, s.store, s.coder, work)
 	if err != nil {
 		return err
 	}
@@ -174,7 +177,46 @@ func (s *sortOp) spillRun(ctx context.Context) error {
 	}
 	s.order = nil
 	s.store.free()
-	return run.finish()
+	if err := run.finish(); err != nil {
+		return err
+	}
+	if len(s.runs) < maxRuns {
+		return nil
+	}
+	return s.compactRuns(ctx)
+}
+
+// maxRuns bounds how many runs are merged at a time, each with a batch in memory.
+const maxRuns = 64
+
+// compactRuns merges all runs to one, which keeps its place as the first.
+func (s *sortOp) compactRuns(ctx context.Context) error {
+	if err := s.mergeRuns(); err != nil {
+		return err
+	}
+	whole, err := s.env.spill.create("sort", s.input.Schema())
+	if err != nil {
+		return err
+	}
+	merged, old := s.merge, s.runs
+	s.merge, s.runs = nil, append(slices.Clone(old), whole) // all are closed, whatever happens
+	for {
+		b, err := merged.Next(ctx)
+		if err != nil {
+			return errors.Join(err, merged.Close())
+		}
+		if b == nil {
+			break
+		}
+		if err := whole.write(b); err != nil {
+			return errors.Join(err, merged.Close())
+		}
+	}
+	if err := merged.Close(); err != nil {
+		return err
+	}
+	s.runs = []*spillFile{whole}
+	return whole.finish()
 }
 
 // mergeRuns opens the runs; equal keys come in the order of the runs, which is
@@ -187,9 +229,8 @@ func (s *sortOp) mergeRuns() error {
 			return err
 		}
 	}
-	// The heads of the runs are few rows: they do not count.
 	var err error
-	s.merge, err = newMerge(inputs, s.keys, -1, nil)
+	s.merge, err = newMerge(inputs, s.keys, -1, s.env.Budget)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"reflect"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -536,7 +537,13 @@ func growSlice[T any](acct *Account, s []T, n int) ([]T, error) {
 	var zero T
 	size := int64(unsafe.Sizeof(zero))
 	capacity := max(need, 2*cap(s), 64)
+	if acct.overflow.holds(unsafe.Pointer(unsafe.SliceData(s))) {
+		return growMapped(acct, s, capacity)
+	}
 	if err := acct.Reserve(int64(capacity-cap(s)) * size); err != nil {
+		if acct.overflow.takes(err, reflect.TypeFor[T]()) {
+			return growMapped(acct, s, capacity)
+		}
 		return s, err
 	}
 	var grown []T
@@ -552,6 +559,9 @@ func growSlice[T any](acct *Account, s []T, n int) ([]T, error) {
 
 // freeSlice gives a slice's memory back to the account.
 func freeSlice[T any](acct *Account, s []T) []T {
+	if acct.overflow.free(unsafe.Pointer(unsafe.SliceData(s))) {
+		return nil
+	}
 	var zero T
 	acct.Release(int64(cap(s)) * int64(unsafe.Sizeof(zero)))
 	return nil

@@ -46,7 +46,7 @@ func newTopK(input Operator, keys []planner.SortKey, k int64, env *Env) (Operato
 		}
 		return newLimit(sorted, k, 0), nil
 	}
-	t := &topKOp{input: input, k: int(k), coder: coder, acct: env.Budget.Account("top-k")}
+	t := &topKOp{input: input, k: int(k), coder: coder, acct: env.overflowAccount("top-k")}
 	if t.store, err = newRowStore(input.Schema(), t.acct); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ func canceled(ctx context.Context) error {
 
 // guard runs f and makes a panic in it an internal error.
 func guard(doing string, f func() error) (err error) {
+	// A page of a mapped file that cannot be read is a fault: let it be a panic.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = sqlstate.New(sqlstate.InternalError, "internal error while %s: %v", doing, r).

@@ -14,7 +14,8 @@ import (
 
 // windowOp computes window functions. Its input is sorted by partition and
 // order keys; it gathers whole partitions, as many as make a good batch, and
-// emits them in that order. A partition has to fit in memory.
+// emits them in that order. A partition that does not fit in memory overflows
+// to mapped files, column by column.
 type windowOp struct {
 	input  Operator // sorted
 	op     *planner.WindowOp
@@ -32,7 +33,8 @@ type windowOp struct {
 	at      int // of these, emitted
 	results []*colStore
 	views   []*columnar.Vector // whole columns of the complete rows, made on demand
-	iota    []int32
+	iota    []int32            // row numbers, as many as have been needed
+	chunk   []int32
 	out     columnar.Batch
 }
 
@@ -47,7 +49,7 @@ const (
 
 func newWindow(input Operator, op *planner.WindowOp, env *Env) (Operator, error) {
 	in := input.Schema()
-	w := &windowOp{op: op, schema: physicalSchema(op.Schema), acct: env.Budget.Account("window functions")}
+	w := &windowOp{op: op, schema: physicalSchema(op.Schema), acct: env.overflowAccount("window functions")}
 	if err := checkOrdinals("PARTITION BY", op.PartitionBy, in); err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func (w *windowOp) Close() error {
 		return nil
 	}
 	w.closed = true
-	w.store, w.results, w.bounds, w.views = nil, nil, nil, nil
+	w.store, w.results, w.bounds, w.views, w.iota = nil, nil, nil, nil, nil
 	w.acct.Close()
 	return w.input.Close()
 }
@@ -148,11 +150,8 @@ func (w *windowOp) dropReady() error {
 	out := outVectors(w.input.Schema())
 	for lo := w.ready; lo < w.store.rows; lo += columnar.BatchRows {
 		hi := min(lo+columnar.BatchRows, w.store.rows)
-		w.iota = w.iota[:0]
-		for row := lo; row < hi; row++ {
-			w.iota = append(w.iota, int32(row))
-		}
-		w.store.gather(w.iota, out)
+		w.chunk = appendRange(w.chunk[:0], lo, hi)
+		w.store.gather(w.chunk, out)
 		if err := rest.append(out, nil, hi-lo); err != nil {
 			return err
 		}
@@ -262,10 +261,11 @@ func (k *keyWatch) mark(b *columnar.Batch, bounds []rowBound, mark rowBound) err
 
 // compute fills results for the complete rows.
 func (w *windowOp) compute(ctx context.Context) error {
-	w.iota = w.iota[:0]
-	for row := range w.ready {
-		w.iota = append(w.iota, int32(row))
+	var err error
+	if w.iota, err = growSlice(w.acct, w.iota, max(0, w.ready-len(w.iota))); err != nil {
+		return err
 	}
+	w.iota = appendRange(w.iota, len(w.iota), w.ready)
 	for _, c := range w.calls {
 		result, err := newColStore(c.out, w.acct)
 		if err != nil {
@@ -280,7 +280,10 @@ func (w *windowOp) compute(ctx context.Context) error {
 			for hi < w.ready && w.bounds[hi] != newPartition {
 				hi++
 			}
-			if err := c.run(ctx, &partition{w: w, lo: lo, hi: hi}, result); err != nil {
+			p := &partition{w: w, lo: lo, hi: hi}
+			err := c.run(ctx, p, result)
+			p.free()
+			if err != nil {
 				return err
 			}
 			lo = hi
@@ -314,12 +317,33 @@ type partition struct {
 
 func (p *partition) rows() int { return p.hi - p.lo }
 
-// groups finds the groups of peers.
-func (p *partition) groups() {
-	if p.peers != nil {
-		return
+// free gives back what was made on demand.
+func (p *partition) free() {
+	p.group, p.peers = freeSlice(p.w.acct, p.group), freeSlice(p.w.acct, p.peers)
+	if p.keys != nil {
+		p.keys.keys = freeSlice(p.w.acct, p.keys.keys)
 	}
-	p.group = make([]int32, p.rows())
+}
+
+// groups finds the groups of peers.
+func (p *partition) groups() error {
+	if p.peers != nil {
+		return nil
+	}
+	groups := 1
+	for row := p.lo + 1; row < p.hi; row++ {
+		if p.w.bounds[row] != sameGroup {
+			groups++
+		}
+	}
+	var err error
+	if p.group, err = growSlice[int32](p.w.acct, nil, p.rows()); err != nil {
+		return err
+	}
+	if p.peers, err = growSlice[int32](p.w.acct, nil, groups+1); err != nil {
+		return err
+	}
+	p.group = p.group[:p.rows()]
 	for row := p.lo; row < p.hi; row++ {
 		if row == p.lo || p.w.bounds[row] != sameGroup {
 			p.peers = append(p.peers, int32(row))
@@ -327,13 +351,24 @@ func (p *partition) groups() {
 		p.group[row-p.lo] = int32(len(p.peers) - 1)
 	}
 	p.peers = append(p.peers, int32(p.hi))
+	return nil
 }
 
 // peersOf are the first peer of a row and the one after the last.
-func (p *partition) peersOf(row int) (int, int) {
-	p.groups()
+func (p *partition) peersOf(row int) (int, int, error) {
+	if err := p.groups(); err != nil {
+		return 0, 0, err
+	}
 	g := p.group[row-p.lo]
-	return int(p.peers[g]), int(p.peers[g+1])
+	return int(p.peers[g]), int(p.peers[g+1]), nil
+}
+
+// appendRange appends the numbers [lo, hi).
+func appendRange(dst []int32, lo, hi int) []int32 {
+	for row := lo; row < hi; row++ {
+		dst = append(dst, int32(row))
+	}
+	return dst
 }
 
 // windowCall is one function, prepared.
@@ -394,7 +429,7 @@ func (c *windowCall) prepareAggregate(op *planner.WindowOp, in *arrow.Schema) er
 		agg.Arg, agg.Args = c.call.Args[0], c.call.Args[1:]
 	}
 	var err error
-	if c.state, err = completeState(agg, in, c.out, c.acct); err != nil {
+	if c.state, err = completeState(agg, in, c.out, c.acct, c.acct); err != nil {
 		return err
 	}
 	final := &aggregateOp{schema: arrow.NewSchema([]arrow.Field{{Name: c.call.Name, Type: c.out}}, nil), final: true}

@@ -34,7 +34,12 @@ func put[T any](result *colStore, vals []T) error {
 }
 
 func (c *windowCall) ranks(p *partition, result *colStore) error {
-	vals := make([]int64, p.rows())
+	vals, err := growSlice[int64](c.acct, nil, p.rows())
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, vals)
+	vals = vals[:p.rows()]
 	dense := int64(0)
 	for i := range vals {
 		row := p.lo + i
@@ -55,31 +60,58 @@ func (c *windowCall) ranks(p *partition, result *colStore) error {
 }
 
 func (c *windowCall) fractions(p *partition, result *colStore) error {
-	vals := make([]float64, p.rows())
+	vals, err := growSlice[float64](c.acct, nil, p.rows())
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, vals)
+	vals = vals[:p.rows()]
 	n := float64(len(vals))
 	for i := range vals {
-		s, e := p.peersOf(p.lo + i)
+		s, e, err := p.peersOf(p.lo + i)
+		if err != nil {
+			return err
+		}
 		switch {
 		case c.call.Func == planner.CumeDist:
 			vals[i] = float64(e-p.lo) / n
 		case len(vals) > 1:
 			vals[i] = float64(s-p.lo) / (n - 1)
+		default:
+			vals[i] = 0
 		}
 	}
 	return put(result, vals)
 }
 
-// integers reads an integer argument of the partition's rows.
-func (c *windowCall) integers(p *partition, arg int) (vals []uint64, isNull func(i int) bool) {
+// integers reads an integer argument of the partition's rows. The caller frees
+// vals with the call's account.
+func (c *windowCall) integers(p *partition, arg int) (vals []uint64, isNull func(i int) bool, err error) {
 	v := p.w.column(c.call.Args[arg])
-	vals = make([]uint64, p.rows())
+	if vals, err = growSlice[uint64](c.acct, nil, p.rows()); err != nil {
+		return nil, nil, err
+	}
+	vals = vals[:p.rows()]
 	loadWords(vals, v, p.w.iota[p.lo:p.hi])
-	return vals, func(i int) bool { return v.IsNull(p.lo + i) }
+	return vals, func(i int) bool { return v.IsNull(p.lo + i) }, nil
+}
+
+// picks makes room for the source of every row's value.
+func (c *windowCall) picks(p *partition) ([]int32, error) {
+	picks, err := growSlice[int32](c.acct, nil, p.rows())
+	if err != nil {
+		return nil, err
+	}
+	return picks[:p.rows()], nil
 }
 
 // ntile takes the number of buckets from the partition's first row.
 func (c *windowCall) ntile(p *partition, result *colStore) error {
-	args, isNull := c.integers(p, 0)
+	args, isNull, err := c.integers(p, 0)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, args)
 	if isNull(0) {
 		return result.append(columnar.NewNull(c.out, p.rows()), nil, p.rows())
 	}
@@ -88,7 +120,12 @@ func (c *windowCall) ntile(p *partition, result *colStore) error {
 		return sqlstate.New(sqlstate.InvalidParameter, "argument of ntile must be greater than zero")
 	}
 	n := int64(p.rows())
-	vals := make([]int64, n)
+	vals, err := growSlice[int64](c.acct, nil, p.rows())
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, vals)
+	vals = vals[:n]
 	size, larger := n/buckets, n%buckets // the first buckets have one row more
 	for i := range vals {
 		at := int64(i)
@@ -101,7 +138,11 @@ func (c *windowCall) ntile(p *partition, result *colStore) error {
 	if c.out.ID() != arrow.INT32 {
 		return put(result, vals)
 	}
-	narrow := make([]int32, n)
+	narrow, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, narrow)
 	for i, x := range vals {
 		narrow[i] = int32(x)
 	}
@@ -115,8 +156,16 @@ const (
 )
 
 func (c *windowCall) shifted(p *partition, result *colStore) error {
-	offsets, isNull := c.integers(p, 1)
-	picks := make([]int32, p.rows())
+	offsets, isNull, err := c.integers(p, 1)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, offsets)
+	picks, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, picks)
 	for i := range picks {
 		offset := int64(offsets[i])
 		if c.call.Func == planner.Lag {
@@ -139,9 +188,17 @@ func (c *windowCall) nth(ctx context.Context, p *partition, result *colStore) er
 	var counts []uint64
 	isNull := func(int) bool { return false }
 	if c.call.Func == planner.NthValue {
-		counts, isNull = c.integers(p, 1)
+		var err error
+		if counts, isNull, err = c.integers(p, 1); err != nil {
+			return err
+		}
+		defer freeSlice(c.acct, counts)
 	}
-	picks := make([]int32, p.rows())
+	picks, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, picks)
 	var spans []span
 	for i := range picks {
 		if i%columnar.BatchRows == 0 {
@@ -149,7 +206,6 @@ func (c *windowCall) nth(ctx context.Context, p *partition, result *colStore) er
 				return err
 			}
 		}
-		var err error
 		if spans, err = c.frame.spans(p, p.lo+i, spans); err != nil {
 			return err
 		}
@@ -328,8 +384,17 @@ func (c *windowCall) extremes(ctx context.Context, p *partition, result *colStor
 	if err := coder.encode(&keys, []*columnar.Vector{v}, p.w.iota[p.lo:p.hi], p.rows(), c.acct); err != nil {
 		return err
 	}
-	picks := make([]int32, p.rows())
-	var queue []int32
+	picks, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, picks)
+	queue, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, queue)
+	head, tail := 0, 0 // the queue is queue[head:tail]; each row enters it once
 	next := p.lo
 	for i := range picks {
 		if i%columnar.BatchRows == 0 {
@@ -346,17 +411,18 @@ func (c *windowCall) extremes(ctx context.Context, p *partition, result *colStor
 				continue
 			}
 			key := keys.key(next - p.lo)
-			for len(queue) > 0 && bytes.Compare(keys.key(int(queue[len(queue)-1])-p.lo), key) >= 0 {
-				queue = queue[:len(queue)-1]
+			for tail > head && bytes.Compare(keys.key(int(queue[tail-1])-p.lo), key) >= 0 {
+				tail--
 			}
-			queue = append(queue, int32(next))
+			queue[tail] = int32(next)
+			tail++
 		}
-		for len(queue) > 0 && int(queue[0]) < s {
-			queue = queue[1:]
+		for tail > head && int(queue[head]) < s {
+			head++
 		}
 		picks[i] = pickNull
-		if len(queue) > 0 && s < e {
-			picks[i] = queue[0]
+		if tail > head && s < e {
+			picks[i] = queue[head]
 		}
 	}
 	return c.pick(p, picks, result)
@@ -420,7 +486,11 @@ func (c *windowCall) shrinking(ctx context.Context, p *partition, result *colSto
 	}
 	defer backward.free()
 	from := p.hi
-	order := make([]int32, p.rows())
+	order, err := c.picks(p)
+	if err != nil {
+		return err
+	}
+	defer freeSlice(c.acct, order)
 	for row := p.hi - 1; row >= p.lo; row-- {
 		if err := canceled(ctx); err != nil {
 			return err

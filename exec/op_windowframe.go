@@ -99,7 +99,9 @@ func (r *framer) bound(p *partition, row int, b planner.FrameBound, offset int64
 			return r.rangeBound(p, row, b, end)
 		}
 	}
-	p.groups()
+	if err := p.groups(); err != nil {
+		return 0, err
+	}
 	groups := int64(len(p.peers) - 1)
 	g := int64(p.group[row-p.lo]) + min(max(offset, -math.MaxInt32), math.MaxInt32)
 	if end {
@@ -118,18 +120,15 @@ func (p *partition) clamp(row int64, end bool) int {
 
 // excluded is rows [s, e) that the frame leaves out around row; with ties, row
 // itself stays.
-func (r *framer) excluded(p *partition, row int) (s, e int, keepRow bool) {
+func (r *framer) excluded(p *partition, row int) (s, e int, keepRow bool, err error) {
 	switch r.frame.Exclude {
 	case planner.ExcludeCurrent:
-		return row, row + 1, false
-	case planner.ExcludeGroup:
-		s, e = p.peersOf(row)
-		return s, e, false
-	case planner.ExcludeTies:
-		s, e = p.peersOf(row)
-		return s, e, true
+		return row, row + 1, false, nil
+	case planner.ExcludeGroup, planner.ExcludeTies:
+		s, e, err = p.peersOf(row)
+		return s, e, r.frame.Exclude == planner.ExcludeTies, err
 	}
-	return 0, 0, false
+	return 0, 0, false, nil
 }
 
 // span is rows [s, e).
@@ -147,7 +146,10 @@ func (r *framer) spans(p *partition, row int, dst []span) ([]span, error) {
 			dst = append(dst, span{s, e})
 		}
 	}
-	xs, xe, keep := r.excluded(p, row)
+	xs, xe, keep, err := r.excluded(p, row)
+	if err != nil {
+		return nil, err
+	}
 	if xs >= xe {
 		add(s, e)
 		return dst, nil
@@ -186,12 +188,16 @@ func (k *rangeKeys) before(a, b rangeKey) bool {
 func wideKeyOf(x int64) rangeKey { return rangeKey{hi: x >> 63, lo: uint64(x)} }
 
 // load reads the order key of a partition.
-func (r *framer) load(p *partition) *rangeKeys {
+func (r *framer) load(p *partition) (*rangeKeys, error) {
 	if p.keys != nil {
-		return p.keys
+		return p.keys, nil
 	}
 	col := p.w.store.cols[r.key]
-	k := &rangeKeys{keys: make([]rangeKey, p.rows()), s: p.lo, e: p.hi}
+	keys, err := growSlice[rangeKey](p.w.acct, nil, p.rows())
+	if err != nil {
+		return nil, err
+	}
+	k := &rangeKeys{keys: keys[:p.rows()], s: p.lo, e: p.hi}
 	p.keys = k
 	for k.s < k.e && col.isNull(k.s) {
 		k.s++
@@ -216,20 +222,20 @@ func (r *framer) load(p *partition) *rangeKeys {
 			k.keys[row-p.lo] = rangeKey{hi: int64(w[1]), lo: w[0]}
 		}
 	default:
-		sel := p.w.iota[k.s:k.e]
-		words := make([]uint64, len(sel))
-		if len(words) > 0 {
-			loadWords(words, v, sel)
+		unit := int64(1)
+		if r.typ.ID() == arrow.DATE32 {
+			unit = microsPerDay
 		}
-		for i, x := range words {
-			if r.typ.ID() == arrow.DATE32 {
-				k.keys[k.s-p.lo+i] = wideKeyOf(int64(x) * microsPerDay)
-			} else {
-				k.keys[k.s-p.lo+i] = wideKeyOf(int64(x))
+		var words [columnar.BatchRows]uint64
+		for lo := k.s; lo < k.e; lo += len(words) {
+			sel := p.w.iota[lo:min(lo+len(words), k.e)]
+			loadWords(words[:len(sel)], v, sel)
+			for i, x := range words[:len(sel)] {
+				k.keys[lo-p.lo+i] = wideKeyOf(int64(x) * unit)
 			}
 		}
 	}
-	return k
+	return k, nil
 }
 
 // shift moves a key up (sign 1) or down (-1) by an offset, stopping at the ends
@@ -299,13 +305,16 @@ func (k rangeKey) plus(hi int64, lo uint64, sign int64) rangeKey {
 // rangeBound finds the rows whose key differs from row's by at most an offset.
 // Rows with a NULL key have each other for frame.
 func (r *framer) rangeBound(p *partition, row int, b planner.FrameBound, end bool) (int, error) {
-	k := r.load(p)
+	k, err := r.load(p)
+	if err != nil {
+		return 0, err
+	}
 	if row < k.s || row >= k.e {
-		s, e := p.peersOf(row)
+		s, e, err := p.peersOf(row)
 		if end {
-			return e, nil
+			return e, err
 		}
-		return s, nil
+		return s, err
 	}
 	sign := int64(1)
 	if (b.Kind == planner.Preceding) != r.descending {

@@ -21,16 +21,17 @@ import (
 // spillSpace is where the operators of one fragment put rows that do not fit in
 // memory.
 type spillSpace struct {
-	dir   string
-	limit uint64 // bytes, 0 for no limit
-	used  atomic.Int64
+	dir    string
+	limit  uint64 // bytes, 0 for no limit
+	used   atomic.Int64
+	budget *Budget // of the buffers
 }
 
 // withSpill returns the environment with a spill space of its own.
 func (e *Env) withSpill() *Env {
 	own := *e
 	if own.SpillDir != "" {
-		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill}
+		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, budget: own.Budget}
 	}
 	return &own
 }
@@ -38,7 +39,7 @@ func (e *Env) withSpill() *Env {
 func (e *Env) spills() bool { return e.spill != nil }
 
 // spillBufferSize is the write and read buffer of one file.
-const spillBufferSize = 64 << 10
+const spillBufferSize = 32 << 10
 
 // spillFile is rows on disk: Arrow IPC, compressed with LZ4. It is written,
 // then finished, then read once. It has no name: it is unlinked as soon as it
@@ -52,10 +53,24 @@ type spillFile struct {
 	writer   *ipc.Writer
 	rows     int64
 	size     int64
-	failed   error // of the disk or the limit, which the IPC writer would hide
+	failed   error    // of the disk or the limit, which the IPC writer would hide
+	acct     *Account // of the buffer
 }
 
 func (s *spillSpace) create(operator string, schema *arrow.Schema) (*spillFile, error) {
+	file, err := s.temporary(operator)
+	if err != nil {
+		return nil, err
+	}
+	f := &spillFile{space: s, operator: operator, schema: schema, file: file, acct: s.budget.workingAccount(operator)}
+	f.acct.charge(spillBufferSize)
+	f.buffer = bufio.NewWriterSize((*spillSink)(f), spillBufferSize)
+	f.writer = ipc.NewWriter(f.buffer, ipc.WithSchema(schema), ipc.WithLZ4())
+	return f, nil
+}
+
+// temporary opens a new file that has no name.
+func (s *spillSpace) temporary(operator string) (*os.File, error) {
 	file, err := os.CreateTemp(s.dir, "skein-spill-*")
 	if err != nil {
 		return nil, sqlstate.New(sqlstate.IOError, "%s cannot spill to disk: %w", operator, err).
@@ -64,32 +79,40 @@ func (s *spillSpace) create(operator string, schema *arrow.Schema) (*spillFile, 
 	if err := os.Remove(file.Name()); err != nil {
 		return nil, errors.Join(fmt.Errorf("unlinking a spill file: %w", err), file.Close())
 	}
-	f := &spillFile{space: s, operator: operator, schema: schema, file: file}
-	f.buffer = bufio.NewWriterSize((*spillSink)(f), spillBufferSize)
-	f.writer = ipc.NewWriter(f.buffer, ipc.WithSchema(schema), ipc.WithLZ4())
-	return f, nil
+	return file, nil
+}
+
+// take counts bytes on disk against the limit.
+func (s *spillSpace) take(operator string, bytes int) error {
+	used := s.used.Add(int64(bytes))
+	if s.limit == 0 || uint64(used) <= s.limit {
+		return nil
+	}
+	s.used.Add(-int64(bytes))
+	return sqlstate.New(sqlstate.DiskFull, "%s has more rows than fit in memory and in the spill budget of %s",
+		operator, formatBytes(int64(s.limit))).
+		WithHint("Raise the memory or the spill budget, or make the query keep fewer rows: filter earlier, select fewer columns, add a LIMIT.")
+}
+
+func ioError(operator string, err error) error {
+	code := sqlstate.IOError
+	if errors.Is(err, syscall.ENOSPC) {
+		code = sqlstate.DiskFull
+	}
+	return sqlstate.New(code, "%s cannot spill to disk: %w", operator, err)
 }
 
 // spillSink counts what a file writes against the limit.
 type spillSink spillFile
 
 func (s *spillSink) Write(p []byte) (int, error) {
-	used := s.space.used.Add(int64(len(p)))
-	if s.space.limit > 0 && uint64(used) > s.space.limit {
-		s.space.used.Add(-int64(len(p)))
-		s.failed = sqlstate.New(sqlstate.DiskFull, "%s has more rows than fit in memory and in the spill budget of %s",
-			s.operator, formatBytes(int64(s.space.limit))).
-			WithHint("Raise the memory or the spill budget, or make the query keep fewer rows: filter earlier, select fewer columns, add a LIMIT.")
+	if s.failed = s.space.take(s.operator, len(p)); s.failed != nil {
 		return 0, s.failed
 	}
 	s.size += int64(len(p))
 	n, err := s.file.Write(p)
 	if err != nil {
-		code := sqlstate.IOError
-		if errors.Is(err, syscall.ENOSPC) {
-			code = sqlstate.DiskFull
-		}
-		s.failed = sqlstate.New(code, "%s cannot spill to disk: %w", s.operator, err)
+		s.failed = ioError(s.operator, err)
 	}
 	return n, err
 }
@@ -128,6 +151,7 @@ func (f *spillFile) finish() error {
 		err = e
 	}
 	f.writer, f.buffer = nil, nil
+	f.acct.Close()
 	return err
 }
 
@@ -137,6 +161,7 @@ func (f *spillFile) close() error {
 		return nil
 	}
 	f.space.used.Add(-f.size)
+	f.acct.Close()
 	err := f.file.Close()
 	f.file, f.writer, f.buffer = nil, nil, nil
 	return err
@@ -193,7 +218,7 @@ const (
 	// spillGather is how many rows of a partition are gathered before they are
 	// written, unless they are large.
 	spillGather      = 1024
-	spillGatherBytes = 128 << 10
+	spillGatherBytes = 64 << 10
 )
 
 // spillSet is rows partitioned by a hash of their keys, one file per partition.
@@ -204,7 +229,7 @@ type spillSet struct {
 	depth  int
 	mu     [spillFanout]sync.Mutex
 	files  [spillFanout]*spillFile
-	stores [spillFanout]*rowStore // rows that are not written yet; their memory is not accounted
+	stores [spillFanout]*rowStore // rows that are not written yet
 }
 
 func newSpillSet(space *spillSpace, operator string, schema *arrow.Schema, keys []int, depth int) (*spillSet, error) {
@@ -214,7 +239,7 @@ func newSpillSet(space *spillSpace, operator string, schema *arrow.Schema, keys 
 		if s.files[p], err = space.create(operator, schema); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
-		if s.stores[p], err = newRowStore(schema, &Account{}); err != nil {
+		if s.stores[p], err = newRowStore(schema, space.budget.workingAccount(operator)); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
@@ -298,12 +323,31 @@ func (s *spillSet) close() error {
 		return nil
 	}
 	var first error
-	for _, f := range s.files {
+	for p, f := range s.files {
+		if s.stores[p] != nil {
+			s.stores[p].free()
+		}
 		if err := f.close(); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+// skewFactor is how much of a set one partition must have for another round of
+// partitioning to be pointless: its rows are mostly of one key.
+const skewFactor = 0.9
+
+// nextDepth is the depth at which a partition is to be worked on.
+func (s *spillSet) nextDepth(p int) int {
+	total := int64(0)
+	for _, f := range s.files {
+		total += f.rows
+	}
+	if s.depth > 0 && float64(s.files[p].rows) > skewFactor*float64(total) {
+		return maxSpillDepth
+	}
+	return s.depth + 1
 }
 
 // addStore adds all rows of a store.

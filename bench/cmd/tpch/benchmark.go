@@ -26,14 +26,18 @@ type server interface {
 // long it took until it answered.
 func start(ctx context.Context, o *options) (server, string, time.Duration, error) {
 	data := filepath.Join(o.scratch, "skein")
+	var flags []string
+	if o.budget != "" {
+		flags = append(flags, "--query-memory", o.budget)
+	}
 	if o.workers > 0 {
-		c, err := skeinproc.StartCluster(ctx, o.skein, data, o.workers)
+		c, err := skeinproc.StartCluster(ctx, o.skein, data, o.workers, flags...)
 		if err != nil {
 			return nil, "", 0, err
 		}
 		return c, c.Address, c.Startup, nil
 	}
-	p, err := skeinproc.Start(ctx, o.skein, data)
+	p, err := skeinproc.Start(ctx, o.skein, data, flags...)
 	if err != nil {
 		return nil, "", 0, err
 	}

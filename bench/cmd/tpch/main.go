@@ -27,6 +27,7 @@ type options struct {
 	runs    int
 	tablets int // of each table but the smallest two
 	workers int // processes beside a gateway; 0: one process for all
+	budget  string // memory of one query's operators in Skein, "" for the default
 	output  string
 	scratch string // data directories of both engines
 }
@@ -85,6 +86,7 @@ func parse(args []string) (*options, error) {
 	fs.IntVar(&o.runs, "runs", 3, "warm runs of each query, of which the best counts")
 	fs.IntVar(&o.tablets, "tablets", 1, "tablets of each table but region and nation")
 	fs.IntVar(&o.workers, "workers", 0, "run this many worker processes and a gateway instead of skein dev")
+	fs.StringVar(&o.budget, "budget", "", "memory for the operators of one query in Skein, for example 256MiB")
 	fs.StringVar(&o.output, "json", "", "result file (default results/tpch-sfSF.json)")
 	fs.StringVar(&o.scratch, "scratch", "", "where the engines' data directories are made (default the system's)")
 	all := fs.Bool("all", false, "run all 22 queries")

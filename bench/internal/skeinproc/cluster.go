@@ -23,7 +23,7 @@ type Cluster struct {
 
 // StartCluster runs n workers with their data below a directory, and a gateway,
 // and waits until it answers.
-func StartCluster(ctx context.Context, binary, data string, n int) (c *Cluster, err error) {
+func StartCluster(ctx context.Context, binary, data string, n int, flags ...string) (c *Cluster, err error) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
@@ -44,12 +44,13 @@ func StartCluster(ctx context.Context, binary, data string, n int) (c *Cluster, 
 	}()
 	for i := range n {
 		id := fmt.Sprint(i + 1)
-		if err := c.start(binary, "worker", "--node-id", id, "--data", filepath.Join(data, id),
-			"--members", strings.Join(members, ","), "--log-level", "warn"); err != nil {
+		if err := c.start(binary, append([]string{"worker", "--node-id", id, "--data", filepath.Join(data, id),
+			"--members", strings.Join(members, ","), "--log-level", "warn"}, flags...)...); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.start(binary, "gateway", "--flight", c.Address, "--http", "", "--workers", ports[1], "--log-level", "warn"); err != nil {
+	if err := c.start(binary, append([]string{"gateway", "--flight", c.Address, "--http", "", "--workers", ports[1],
+		"--log-level", "warn"}, flags...)...); err != nil {
 		return nil, err
 	}
 	err = c.await(ctx)

@@ -43,6 +43,7 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 func (p *process) startGateway(l net.Listener, workers []string, version string) (*gateway.Server, error) {
 	g, err := gateway.New(gateway.Config{
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
+		Memory: int64(p.settings.NodeMemory), QueryMemory: int64(p.settings.QueryMemory),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

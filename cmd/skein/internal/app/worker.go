@@ -66,6 +66,7 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig co
 	}
 	w, err := worker.New(worker.Config{
 		Node: worker.NodeOf(node), Logger: logger, SpillDir: spill,
+		MemoryBytes: int64(p.settings.NodeMemory), QueryMemoryBytes: int64(p.settings.QueryMemory),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

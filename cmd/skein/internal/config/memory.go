@@ -42,6 +42,11 @@ type Memory struct {
 	// MemoryLimit is where collecting becomes eager, as GOMEMLIMIT has it; 0
 	// takes four fifths of what the machine or the container has.
 	MemoryLimit Size `koanf:"memory_limit"`
+	// NodeMemory and QueryMemory bound what the operators of all queries and of
+	// one query hold: sorts, hash tables, windows; 0 takes the defaults of worker
+	// and gateway. Beyond them rows go to temporary files.
+	NodeMemory  Size `koanf:"node_memory"`
+	QueryMemory Size `koanf:"query_memory"`
 	// PProf serves the runtime's profiles on the HTTP address.
 	PProf bool `koanf:"pprof"`
 }
@@ -58,6 +63,8 @@ const defaultGCPercent = 100
 func memoryFlags(fs *pflag.FlagSet) {
 	fs.Int("gc-percent", defaultGCPercent, "growth of the heap before it is collected, in percent")
 	fs.String("memory-limit", "0", "memory the process aims to stay below, for example 4GiB; 0 for 80 % of what there is")
+	fs.String("node-memory", "0", "memory for the operators of all queries, for example 4GiB; 0 for 2GiB, and 1GiB of a gateway")
+	fs.String("query-memory", "0", "memory for the operators of one query, for example 256MiB; 0 for that of all, and 512MiB of a gateway")
 	fs.Bool("pprof", false, "serve the runtime's profiles at /debug/pprof/ of the HTTP address")
 }
 
@@ -72,8 +79,14 @@ func (m *Memory) validate() error {
 	if m.MemoryLimit != 0 && m.MemoryLimit < 256<<20 {
 		return fmt.Errorf("memory_limit is %d bytes; give at least 256MiB, or 0 for the default", m.MemoryLimit)
 	}
+	if m.QueryMemory != 0 && m.QueryMemory < minQueryMemory || m.NodeMemory != 0 && m.NodeMemory < minQueryMemory {
+		return fmt.Errorf("node_memory or query_memory is below %d bytes; give more, or 0 for the default", minQueryMemory)
+	}
 	return nil
 }
+
+// minQueryMemory is what operators need for their batches and buffers.
+const minQueryMemory = 16 << 20
 
 // Limit is the memory limit in bytes, 0 where none is set or can be found out.
 func (m *Memory) Limit() int64 {
