@@ -110,9 +110,9 @@ func (b *builder) unary(op planner.Operator) error {
 	case *planner.PartialAggregate:
 		return b.each(func(in Operator) (Operator, error) { return newPartialAggregate(in, op, budget) })
 	case *planner.FinalAggregate:
-		return b.single(func(in Operator) (Operator, error) { return newFinalAggregate(in, op, b.env, 0) })
+		return b.sharded(op.GroupBy, func(in Operator) (Operator, error) { return newFinalAggregate(in, op, b.env, 0) })
 	case *planner.CompleteAggregate:
-		return b.single(func(in Operator) (Operator, error) { return newCompleteAggregate(in, op, b.env, 0) })
+		return b.sharded(op.GroupBy, func(in Operator) (Operator, error) { return newCompleteAggregate(in, op, b.env, 0) })
 	case *planner.WindowOp:
 		return b.single(func(in Operator) (Operator, error) { return newWindow(in, op, b.env) })
 	case *planner.MergeSort:
@@ -148,6 +148,24 @@ func (b *builder) single(wrap func(Operator) (Operator, error)) error {
 	s := b.top()
 	s.parts = []Operator{newUnion(s.parts)}
 	return b.each(wrap)
+}
+
+// sharded puts an aggregate on top of all parts, divided by group among as many
+// parts as may run in parallel.
+func (b *builder) sharded(groupBy []int, wrap func(Operator) (Operator, error)) error {
+	s := b.top()
+	if len(groupBy) == 0 || len(s.parts) == 1 || b.parallelism == 1 {
+		return b.single(wrap)
+	}
+	if err := checkOrdinals("GROUP BY", groupBy, s.parts[0].Schema()); err != nil {
+		return err
+	}
+	parts, err := newAggShards(s.parts, groupBy, b.parallelism, wrap)
+	if err != nil {
+		return err
+	}
+	*s = stream{parts: parts}
+	return nil
 }
 
 // sorted sorts every part and merges them; ties rank by part, then by arrival.

@@ -384,51 +384,58 @@ func (a *aggregateOp) consume(ctx context.Context) error {
 			}
 			return a.reserveOne()
 		}
-		if b.Rows() == 0 {
-			continue
-		}
-		if a.spill.started() {
-			if err := a.spill.feed.add(b); err != nil {
-				return err
-			}
-			continue
-		}
-		if a.rest.started() {
-			if err := a.foldKnown(b); err != nil {
-				return err
-			}
-			continue
-		}
-		ids, err := a.place(b)
-		if err != nil {
-			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && a.rest != nil {
-				a.held = b
-				if err = a.rest.start(a); err == nil {
-					continue
-				}
-			}
-			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && !a.final && a.len() > 0 {
-				a.held = b
-				return nil
-			}
-			if sqlstate.CodeOf(err) == sqlstate.OutOfMemory && a.spill != nil {
-				a.held = b
-				if err = a.spill.start(ctx, a); err == nil {
-					continue
-				}
-			}
+		if full, err := a.add(ctx, b); full || err != nil {
 			return err
 		}
-		for _, s := range a.states {
-			if err := s.fold(b, ids); err != nil {
-				return err
-			}
+	}
+}
+
+// add folds a batch. It returns true when a partial aggregate is to emit its
+// groups; the batch is then held if it found no room.
+func (a *aggregateOp) add(ctx context.Context, b *columnar.Batch) (full bool, err error) {
+	if b.Rows() == 0 {
+		return false, nil
+	}
+	for {
+		if a.spill.started() {
+			return false, a.spill.feed.add(b)
 		}
-		if !a.final && a.len() >= flushGroups && allRecent(ids, a.len()) {
-			a.clustered = true
-			return nil
+		if a.rest.started() {
+			return false, a.foldKnown(b)
+		}
+		ids, err := a.place(b)
+		if err == nil {
+			return a.fold(b, ids)
+		}
+		if sqlstate.CodeOf(err) != sqlstate.OutOfMemory {
+			return false, err
+		}
+		switch {
+		case !a.final && a.len() > 0:
+			a.held = b
+			return true, nil
+		case a.rest != nil:
+			err = a.rest.start(a)
+		case a.spill != nil:
+			err = a.spill.start(ctx, a)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
+}
+
+func (a *aggregateOp) fold(b *columnar.Batch, ids []int32) (full bool, err error) {
+	for _, s := range a.states {
+		if err := s.fold(b, ids); err != nil {
+			return false, err
+		}
+	}
+	if !a.final && a.len() >= flushGroups && allRecent(ids, a.len()) {
+		a.clustered = true
+		return true, nil
+	}
+	return false, nil
 }
 
 // A partial aggregate whose input is clustered by group lets go of the groups

@@ -178,6 +178,9 @@ func newCollectState(call planner.AggCall, schema *arrow.Schema, out arrow.DataT
 	if s.store, err = newRowStore(kept, acct); err != nil {
 		return nil, err
 	}
+	for _, c := range s.store.cols {
+		c.plain = true // the values become parts of lists and of longer strings
+	}
 	if s.coder, err = newSortKeyCoder(kept, keys); err != nil {
 		return nil, err
 	}

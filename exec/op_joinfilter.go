@@ -204,6 +204,16 @@ func pushFilter(op Operator, col int, f *joinFilter) Operator {
 			op.input = pushFilter(op.input, op.groups.cols[col], f) // whole groups are dropped
 			return op
 		}
+	case *aggShard:
+		if col < len(op.all.groupBy) {
+			// Whole groups are dropped, for all shards when it is the first one's turn.
+			for i, in := range op.all.inputs {
+				if op.index == 0 {
+					op.all.inputs[i] = pushFilter(in, op.all.groupBy[col], f)
+				}
+			}
+			return op
+		}
 	case *unionOp:
 		for i, in := range op.inputs {
 			op.inputs[i] = pushFilter(in, col, f)
@@ -219,7 +229,7 @@ func pushFilter(op Operator, col int, f *joinFilter) Operator {
 // descends reports whether a filter can go below an operator's top.
 func descends(op Operator) bool {
 	switch op.(type) {
-	case *filterOp, *projectOp, *joinOp, *joinFilterOp, *aggregateOp, *unionOp:
+	case *filterOp, *projectOp, *joinOp, *joinFilterOp, *aggregateOp, *aggShard, *unionOp:
 		return true
 	}
 	return false

@@ -97,6 +97,10 @@ func (c *colStore) truncate(n int) {
 		c.ends = c.ends[:n]
 		c.kids[0].truncate(int(c.startOf(n)))
 	case arrow.STRING, arrow.BINARY:
+		if c.dict != nil {
+			c.dict.codes = c.dict.codes[:n]
+			return
+		}
 		c.ends = c.ends[:n]
 		c.data = c.data[:c.startOf(n)]
 	}
@@ -120,7 +124,7 @@ func (s *rowStore) successor() *rowStore {
 }
 
 func (c *colStore) successor() *colStore {
-	next := &colStore{typ: c.typ, width: c.width, acct: c.acct}
+	next := &colStore{typ: c.typ, width: c.width, acct: c.acct, plain: c.plain}
 	for _, k := range c.kids {
 		next.kids = append(next.kids, k.successor())
 	}
@@ -138,6 +142,9 @@ func (s *rowStore) held() int64 {
 
 func (c *colStore) held() int64 {
 	total := int64(cap(c.valid) + cap(c.fixed) + cap(c.data) + 8*cap(c.ends))
+	if c.dict != nil {
+		total += int64(4*cap(c.dict.codes)) + c.dict.bytes
+	}
 	for _, k := range c.kids {
 		total += k.held()
 	}
@@ -178,6 +185,8 @@ type colStore struct {
 	ends  []int64 // of utf8, binary and list: end of value i
 	data  []byte
 	kids  []*colStore
+	dict  *dictColumn // of utf8 and binary, instead of ends and data
+	plain bool        // never with a dictionary
 	tmp   []int32
 }
 
@@ -207,6 +216,7 @@ func newColStore(dt arrow.DataType, acct *Account) (*colStore, error) {
 		if err != nil {
 			return nil, err
 		}
+		kid.plain = true
 		c.kids = append(c.kids, kid)
 	}
 	return c, nil
@@ -219,6 +229,9 @@ func supportedWidth(w int) bool {
 func (c *colStore) reset() {
 	c.n, c.fixed, c.ends, c.data = 0, c.fixed[:0], c.ends[:0], c.data[:0]
 	c.valid = freeSlice(c.acct, c.valid)
+	if c.dict != nil {
+		c.dict.codes = c.dict.codes[:0]
+	}
 	for _, k := range c.kids {
 		k.reset()
 	}
@@ -228,6 +241,7 @@ func (c *colStore) free() {
 	c.n = 0
 	c.valid, c.fixed = freeSlice(c.acct, c.valid), freeSlice(c.acct, c.fixed)
 	c.ends, c.data = freeSlice(c.acct, c.ends), freeSlice(c.acct, c.data)
+	c.freeDict()
 	for _, k := range c.kids {
 		k.free()
 	}
@@ -237,6 +251,11 @@ func (c *colStore) free() {
 func (c *colStore) append(v *columnar.Vector, sel []int32, n int) error {
 	if n == 0 {
 		return nil
+	}
+	if c.isText() {
+		if err := c.prepareText(v, n); err != nil {
+			return err
+		}
 	}
 	if err := c.appendValidity(v, sel, n); err != nil {
 		return err
@@ -254,11 +273,17 @@ func (c *colStore) append(v *columnar.Vector, sel []int32, n int) error {
 			}
 		}
 	case c.typ.ID() == arrow.NULL:
+	case c.dict != nil:
+		err = c.appendCodes(v, sel, n)
 	default:
 		err = c.appendBytes(v, sel, n)
 	}
 	c.n += n
 	return err
+}
+
+func (c *colStore) isText() bool {
+	return c.typ.ID() == arrow.STRING || c.typ.ID() == arrow.BINARY
 }
 
 func (c *colStore) appendValidity(v *columnar.Vector, sel []int32, n int) error {
@@ -365,13 +390,23 @@ func (c *colStore) appendBytes(v *columnar.Vector, sel []int32, n int) error {
 	if c.data, err = growSlice(c.acct, c.data, selectedBytes(v, sel, n)); err != nil {
 		return err
 	}
+	if v.Valid != nil || v.Const || v.Dict != nil {
+		for i := range n {
+			row := rowAt(sel, i)
+			if !v.IsNull(row) {
+				c.data = append(c.data, v.BytesAt(row)...)
+			}
+			c.ends = append(c.ends, int64(len(c.data)))
+		}
+		return nil
+	}
+	offsets, data := v.Offsets, c.data
 	for i := range n {
 		row := rowAt(sel, i)
-		if !v.IsNull(row) {
-			c.data = append(c.data, v.BytesAt(row)...)
-		}
-		c.ends = append(c.ends, int64(len(c.data)))
+		data = append(data, v.Data[offsets[row]:offsets[row+1]]...)
+		c.ends = append(c.ends, int64(len(data)))
 	}
+	c.data = data
 	return nil
 }
 
@@ -411,6 +446,12 @@ func (c *colStore) appendField(k *colStore, v *columnar.Vector, field int, sel [
 
 // bytesAt returns value i of a variable-length column, aliasing the store.
 func (c *colStore) bytesAt(i int) []byte {
+	if c.dict != nil {
+		if c.isNull(i) {
+			return nil
+		}
+		return c.dict.value(i)
+	}
 	return c.data[c.startOf(i):c.ends[i]]
 }
 
@@ -424,6 +465,7 @@ func (c *colStore) startOf(i int) int64 {
 // gather writes the values at rows to out, reusing its buffers.
 func (c *colStore) gather(rows []int32, out *columnar.Vector) {
 	n := len(rows)
+	codes := out.Codes
 	out.Type, out.Len, out.Const, out.Dict, out.Codes = c.typ, n, false, nil, nil
 	c.gatherValidity(rows, out)
 	switch {
@@ -439,6 +481,8 @@ func (c *colStore) gather(rows []int32, out *columnar.Vector) {
 			k.gather(rows, out.Children[i])
 		}
 	case c.typ.ID() == arrow.NULL:
+	case c.dict != nil:
+		c.dict.gatherCodes(rows, codes, out)
 	default:
 		c.gatherBytes(rows, out)
 	}
@@ -462,11 +506,16 @@ func (c *colStore) gatherValidity(rows []int32, out *columnar.Vector) {
 
 func (c *colStore) gatherBytes(rows []int32, out *columnar.Vector) {
 	out.Offsets = append(out.Offsets[:0], 0)
-	out.Data = out.Data[:0]
+	data := out.Data[:0]
 	for _, row := range rows {
-		out.Data = append(out.Data, c.bytesAt(int(row))...)
-		out.Offsets = append(out.Offsets, int32(len(out.Data)))
+		start := int64(0)
+		if row > 0 {
+			start = c.ends[row-1]
+		}
+		data = append(data, c.data[start:c.ends[row]]...)
+		out.Offsets = append(out.Offsets, int32(len(data)))
 	}
+	out.Data = data
 }
 
 func (c *colStore) gatherList(rows []int32, out *columnar.Vector) {
@@ -585,8 +634,15 @@ func (c *colStore) reserve(v *columnar.Vector, sel []int32, n int) error {
 		c.fixed, err = growSlice(c.acct, c.fixed, n*c.width)
 		return err
 	}
-	if id := c.typ.ID(); id != arrow.STRING && id != arrow.BINARY {
+	if !c.isText() {
 		return nil
+	}
+	if err = c.prepareText(v, n); err != nil {
+		return err
+	}
+	if c.dict != nil {
+		c.dict.codes, err = growSlice(c.acct, c.dict.codes, n)
+		return err
 	}
 	if c.ends, err = growSlice(c.acct, c.ends, n); err != nil {
 		return err
@@ -599,6 +655,15 @@ func (c *colStore) reserve(v *columnar.Vector, sel []int32, n int) error {
 // first n.
 func selectedBytes(v *columnar.Vector, sel []int32, n int) int {
 	total := 0
+	if v.Valid == nil && !v.Const && v.Dict == nil {
+		if sel == nil {
+			return int(v.Offsets[n] - v.Offsets[0])
+		}
+		for _, row := range sel {
+			total += int(v.Offsets[row+1] - v.Offsets[row])
+		}
+		return total
+	}
 	for i := range n {
 		if row := rowAt(sel, i); !v.IsNull(row) {
 			total += len(v.BytesAt(row))
