@@ -18,6 +18,7 @@ type grouper struct {
 	ids, fresh, rows []int32
 	picked           []*columnar.Vector
 	cells            dictionaryCells
+	settled          bool // the shape of the keys
 }
 
 func newGrouper(schema *arrow.Schema, cols []int, acct *Account) (*grouper, error) {
@@ -46,12 +47,14 @@ func (g *grouper) len() int { return g.table.len() }
 func (g *grouper) reset() {
 	g.table.reset()
 	g.keys.free()
+	g.coder.forgetStrings()
 }
 
 // clear forgets all groups and keeps their memory for others.
 func (g *grouper) clear() {
 	g.table.clear()
 	g.keys.reset()
+	g.coder.forgetMany()
 }
 
 // assign returns the group id of every selected row, valid until the next call.
@@ -81,12 +84,38 @@ func (g *grouper) assign(b *columnar.Batch, reserve func(groups int) error) ([]i
 // valid until the next call.
 func (g *grouper) find(b *columnar.Batch) []int32 {
 	g.ids = resize(g.ids, b.Rows())
+	_ = g.coder.intern(b.Cols, b.Sel, b.Len, false) // looking up takes no memory
 	g.coder.encode(b.Cols, b.Sel, b.Len)
 	g.table.find(g.coder, g.ids)
 	return g.ids
 }
 
+// settle chooses the shape of keys of several columns by the first batch: where
+// its strings have dictionaries they are interned.
+func (g *grouper) settle(b *columnar.Batch) {
+	g.settled = true
+	if g.coder.shape != bytesShape || len(g.cols) == 1 {
+		return
+	}
+	for i, c := range g.cols {
+		v := b.Cols[c]
+		if columnar.Width(g.coder.types[i]) == 0 && !v.Const && (v.Dict == nil || v.Dict.Len > maxDictionary) {
+			return
+		}
+	}
+	if coder := newInternedCoder(g.cols, g.coder.types, g.coder.seed, g.acct); coder != nil {
+		g.coder = coder
+		g.table = newKeyTable(coder.shape, g.acct)
+	}
+}
+
 func (g *grouper) upsert(b *columnar.Batch, sel, ids []int32, reserve func(int) error) error {
+	if !g.settled && b.Len > 0 {
+		g.settle(b)
+	}
+	if err := g.coder.intern(b.Cols, sel, b.Len, true); err != nil {
+		return err
+	}
 	g.coder.encode(b.Cols, sel, b.Len)
 	if err := g.table.reserve(g.coder); err != nil {
 		return err

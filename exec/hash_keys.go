@@ -33,7 +33,8 @@ type keyCoder struct {
 	cols  []int
 	types []arrow.DataType
 	seed  tableSeed
-	slots []wideSlot // of wideShape, by column
+	slots []wideSlot  // of wideShape, by column
+	terns []*interner // of wideShape, by column: of strings, else nil
 	// unhashed spares the hashes of words, for tables that have no use for them.
 	unhashed bool
 
@@ -77,7 +78,11 @@ func newKeyCoder(cols []int, types []arrow.DataType, seed tableSeed) (*keyCoder,
 		k.shape = wordShape
 	case fixed && total <= 16:
 		k.shape = wideShape
-		k.slots = placeWide(types)
+		widths := make([]int, len(types))
+		for i, t := range types {
+			widths[i] = columnar.Width(t)
+		}
+		k.slots = placeWide(widths)
 	default:
 		k.shape = bytesShape
 	}
@@ -86,12 +91,12 @@ func newKeyCoder(cols []int, types []arrow.DataType, seed tableSeed) (*keyCoder,
 
 // placeWide assigns columns to the two words of a wideKey, widest first: as
 // widths are powers of two no column straddles the words.
-func placeWide(types []arrow.DataType) []wideSlot {
-	slots := make([]wideSlot, len(types))
+func placeWide(widths []int) []wideSlot {
+	slots := make([]wideSlot, len(widths))
 	used := uint(0)
 	for _, width := range []int{16, 8, 4, 2, 1} {
-		for i, t := range types {
-			if columnar.Width(t) != width {
+		for i, w := range widths {
+			if w != width {
 				continue
 			}
 			bits := uint(width) * 8
@@ -169,9 +174,16 @@ func (k *keyCoder) encodeWide(cols []*columnar.Vector, sel []int32) {
 	clear(k.wide)
 	for c, slot := range k.slots {
 		v := cols[k.cols[c]]
-		if columnar.Width(v.Type) == 16 {
+		switch {
+		case k.terns != nil && k.terns[c] != nil:
+			k.words = resize(k.words, k.n)
+			for i, code := range k.terns[c].codes {
+				k.words[i] = uint64(uint32(code))
+			}
+			k.pack(slot)
+		case columnar.Width(v.Type) == 16:
 			k.packWide(v, sel)
-		} else {
+		default:
 			k.words = resize(k.words, k.n)
 			k.loadNarrow(v, sel)
 			k.pack(slot)
