@@ -149,7 +149,7 @@ func (t *groupTable) reserve(k *keyCoder) error {
 		return nil // nothing but nulls
 	}
 	span := uint64(high) - uint64(low) // one less than the keys in the range
-	limit := max(denseSpan, denseFactor*uint64(t.count+k.n), min(denseRowFactor*uint64(t.rows), denseRowSpan))
+	limit := max(denseSpan, 2*denseFactor*uint64(t.count+k.n), min(denseRowFactor*uint64(t.rows), denseRowSpan))
 	if span >= limit {
 		return t.toHash(k)
 	}

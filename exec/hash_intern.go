@@ -121,7 +121,7 @@ func newInternedCoder(cols []int, types []arrow.DataType, seed tableSeed, acct *
 		}
 		total += widths[i]
 	}
-	if total > 16 {
+	if total > maxWide {
 		return nil
 	}
 	k.slots = placeWide(widths)

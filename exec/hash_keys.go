@@ -16,15 +16,19 @@ type keyShape uint8
 
 const (
 	wordShape  keyShape = iota // one column of at most 8 bytes
-	wideShape                  // fixed-width columns of at most 16 bytes together
+	wideShape                  // fixed-width columns of at most maxWide bytes together
 	bytesShape                 // anything else
 )
 
-// wideKey is a packed key of fixed-width columns; nulls has one bit per column.
+// wideKey is a packed key of fixed-width columns. The lower half of rest has one
+// bit per column, which is set when it is null; the upper one is columns again.
 type wideKey struct {
 	lo, hi uint64
-	nulls  uint64
+	rest   uint64
 }
+
+// maxWide is how many bytes of columns a wideKey holds.
+const maxWide = 20
 
 // keyCoder turns the key columns of batches into hashable keys. It holds the
 // scratch memory of one goroutine; coders for the same table share its seed.
@@ -55,7 +59,7 @@ type keyCoder struct {
 
 // wideSlot is the place of a column in a wideKey.
 type wideSlot struct {
-	high  bool
+	word  uint8 // 0 for lo, 1 for hi, 2 for rest
 	shift uint
 	mask  uint64
 }
@@ -76,7 +80,7 @@ func newKeyCoder(cols []int, types []arrow.DataType, seed tableSeed) (*keyCoder,
 	switch {
 	case len(types) == 1 && fixed && total <= 8:
 		k.shape = wordShape
-	case fixed && total <= 16:
+	case fixed && total <= maxWide:
 		k.shape = wideShape
 		widths := make([]int, len(types))
 		for i, t := range types {
@@ -89,8 +93,8 @@ func newKeyCoder(cols []int, types []arrow.DataType, seed tableSeed) (*keyCoder,
 	return k, nil
 }
 
-// placeWide assigns columns to the two words of a wideKey, widest first: as
-// widths are powers of two no column straddles the words.
+// placeWide assigns columns to the words of a wideKey, widest first: as widths
+// are powers of two no column straddles the words.
 func placeWide(widths []int) []wideSlot {
 	slots := make([]wideSlot, len(widths))
 	used := uint(0)
@@ -100,7 +104,10 @@ func placeWide(widths []int) []wideSlot {
 				continue
 			}
 			bits := uint(width) * 8
-			slots[i] = wideSlot{high: used >= 64, shift: used % 64, mask: math.MaxUint64}
+			slots[i] = wideSlot{word: uint8(used / 64), shift: used % 64, mask: math.MaxUint64}
+			if slots[i].word == 2 {
+				slots[i].shift += 32 // above the nulls
+			}
 			if bits < 64 {
 				slots[i].mask = 1<<bits - 1
 			}
@@ -131,7 +138,11 @@ func (k *keyCoder) encode(cols []*columnar.Vector, sel []int32, n int) {
 		k.encodeWide(cols, sel)
 		for i := range k.wide {
 			w := &k.wide[i]
-			k.hashes[i] = mix64(w.lo^mix64(w.hi^w.nulls<<48, k.seed.word), k.seed.word)
+			h := w.hi
+			if w.rest != 0 {
+				h ^= mix64(w.rest, k.seed.word)
+			}
+			k.hashes[i] = mix64(w.lo^mix64(h, k.seed.word), k.seed.word)
 		}
 	default:
 		if len(k.cols) == 1 {
@@ -194,7 +205,7 @@ func (k *keyCoder) encodeWide(cols []*columnar.Vector, sel []int32) {
 		for i := range k.wide {
 			if v.IsNull(rowAt(sel, i)) {
 				k.wide[i].forget(slot, columnar.Width(v.Type) == 16)
-				k.wide[i].nulls |= 1 << c
+				k.wide[i].rest |= 1 << c
 			}
 		}
 	}
@@ -205,7 +216,9 @@ func (w *wideKey) forget(slot wideSlot, whole bool) {
 	switch {
 	case whole:
 		w.lo, w.hi = 0, 0
-	case slot.high:
+	case slot.word == 2:
+		w.rest &^= slot.mask << slot.shift
+	case slot.word == 1:
 		w.hi &^= slot.mask << slot.shift
 	default:
 		w.lo &^= slot.mask << slot.shift
@@ -224,14 +237,19 @@ func (k *keyCoder) loadNarrow(v *columnar.Vector, sel []int32) {
 }
 
 func (k *keyCoder) pack(slot wideSlot) {
-	if slot.high {
+	switch slot.word {
+	case 0:
+		for i, w := range k.words {
+			k.wide[i].lo |= (w & slot.mask) << slot.shift
+		}
+	case 1:
 		for i, w := range k.words {
 			k.wide[i].hi |= (w & slot.mask) << slot.shift
 		}
-		return
-	}
-	for i, w := range k.words {
-		k.wide[i].lo |= (w & slot.mask) << slot.shift
+	default:
+		for i, w := range k.words {
+			k.wide[i].rest |= (w & slot.mask) << slot.shift
+		}
 	}
 }
 

@@ -110,6 +110,9 @@ func (s *buildSide) load(ctx context.Context) error {
 	}
 	if s.spill == nil {
 		s.makeFilters()
+		if err := s.store.encodeTexts(); err != nil && !outOfMemory(err) {
+			return err // without memory the strings stay as they are
+		}
 	}
 	return s.input.Close()
 }
@@ -167,6 +170,11 @@ func (s *buildSide) loadKeyed(ctx context.Context) error {
 		return s.startSpill(ctx, nil)
 	}
 	return err
+}
+
+// outOfMemory reports whether a reservation was refused.
+func outOfMemory(err error) bool {
+	return err != nil && sqlstate.CodeOf(err) == sqlstate.OutOfMemory
 }
 
 func (s *buildSide) canSpill(err error) bool {

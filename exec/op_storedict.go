@@ -103,6 +103,34 @@ func (c *colStore) freeDict() {
 // value is the value of row i, which is not null.
 func (d *dictColumn) value(i int) []byte { return d.pool.BytesAt(int(d.codes[i])) }
 
+// encodeTexts replaces the strings of a small store by codes, for one whose rows
+// are copied many times.
+func (s *rowStore) encodeTexts() error {
+	if s.rows == 0 || s.rows > maxDictionary {
+		return nil
+	}
+	for _, c := range s.cols {
+		if !c.isText() || c.dict != nil {
+			continue
+		}
+		d := newDictColumn(c.typ)
+		var err error
+		if d.codes, err = growSlice[int32](c.acct, nil, c.n); err != nil {
+			return err
+		}
+		for i := range c.n {
+			code := int32(0)
+			if !c.isNull(i) {
+				code = d.code(c.bytesAt(i), c.acct)
+			}
+			d.codes = append(d.codes, code)
+		}
+		c.ends, c.data = freeSlice(c.acct, c.ends), freeSlice(c.acct, c.data)
+		c.dict = d
+	}
+	return nil
+}
+
 // code is the code of a value, which is new unless it is known.
 func (d *dictColumn) code(value []byte, acct *Account) int32 {
 	if code, ok := d.known[string(value)]; ok {
