@@ -168,11 +168,17 @@ func (b *builder) sharded(groupBy []int, wrap func(Operator) (Operator, error)) 
 	return nil
 }
 
-// sorted sorts every part and merges them; ties rank by part, then by arrival.
+// sorted sorts every part and merges them. Without a limit ties rank by part,
+// then by arrival; with one they rank by further columns, so that the winners
+// do not depend on which part reads what when.
 func (b *builder) sorted(keys []planner.SortKey, limit int64) error {
+	ranked := len(keys)
+	if limit >= 0 {
+		keys = rankTies(keys, b.top().parts[0].Schema())
+	}
 	err := b.each(func(in Operator) (Operator, error) {
 		if limit >= 0 {
-			return newTopK(in, keys, limit, b.env)
+			return newTopK(in, keys, ranked, limit, b.env)
 		}
 		return newSort(in, keys, b.env)
 	})

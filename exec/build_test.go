@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -235,7 +236,8 @@ func TestRootRecoversPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := drainCtx(context.Background(), root); sqlstate.CodeOf(err) != sqlstate.InternalError {
+	if _, err := drainCtx(context.Background(), root); sqlstate.CodeOf(err) != sqlstate.InternalError ||
+		!strings.Contains(err.Error(), "in the operator panic: broken kernel") {
 		t.Errorf("error %v", err)
 	}
 }

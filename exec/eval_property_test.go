@@ -154,8 +154,7 @@ func drawSel(t *rapid.T, rows int) []int32 {
 	return sel
 }
 
-// eachOverload runs a property for every function and operator of the registry.
-func eachOverload(t *testing.T, property func(t *rapid.T, f *function, types []arrow.DataType)) {
+func functionNames() []string {
 	names := []string{}
 	for name, f := range functions() {
 		if name == f.name {
@@ -163,70 +162,75 @@ func eachOverload(t *testing.T, property func(t *rapid.T, f *function, types []a
 		}
 	}
 	slices.Sort(names)
-	for _, name := range names {
+	return names
+}
+
+// drawTypes chooses types for an overload's parameters.
+func drawTypes(t *rapid.T, o *overload) []arrow.DataType {
+	params := slices.Clone(o.params)
+	if o.variadic && rapid.Bool().Draw(t, "more") {
+		params = append(params, params[len(params)-1])
+	}
+	var types []arrow.DataType
+	for i, p := range params {
+		dt := rapid.SampledFrom(typesFor(p)).Draw(t, "type")
+		if i > 0 && p.unifies() && p != pNumber {
+			dt = types[0] // most pairs of types do not compare
+		}
+		types = append(types, dt)
+	}
+	return types
+}
+
+// TestVectorizedMatchesRows does so for every function and operator of the
+// registry.
+func TestVectorizedMatchesRows(t *testing.T) {
+	for _, name := range functionNames() {
 		f := functions()[name]
 		for k := range f.overloads {
 			o := &f.overloads[k]
 			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) {
-					params := slices.Clone(o.params)
-					if o.variadic && rapid.Bool().Draw(t, "more") {
-						params = append(params, params[len(params)-1])
-					}
-					var types []arrow.DataType
-					for i, p := range params {
-						choices := typesFor(p)
-						dt := rapid.SampledFrom(choices).Draw(t, "type")
-						if i > 0 && p.unifies() && p != pNumber {
-							dt = types[0] // most pairs of types do not compare
-						}
-						types = append(types, dt)
-					}
-					property(t, f, types)
-				})
+				rapid.Check(t, func(t *rapid.T) { matchesRows(t, f, drawTypes(t, o)) })
 			})
 		}
 	}
 }
 
-// TestVectorizedMatchesRows evaluates every function over random columns,
-// representations and selections, and compares with one evaluation per row
-// over constants.
-func TestVectorizedMatchesRows(t *testing.T) {
-	eachOverload(t, func(t *rapid.T, f *function, types []arrow.DataType) {
-		if _, err := ResolveScalar(f.name, types); err != nil {
-			return // e.g. % over doubles, products with too large a scale
+// matchesRows evaluates a function over random columns, representations and
+// selections, and compares with one evaluation per row over constants.
+func matchesRows(t *rapid.T, f *function, types []arrow.DataType) {
+	if _, err := ResolveScalar(f.name, types); err != nil {
+		return // e.g. % over doubles, products with too large a scale
+	}
+	rows := rapid.IntRange(1, 40).Draw(t, "rows")
+	cols := make([][]*planner.Literal, len(types))
+	var fields []arrow.Field
+	var args []planner.Expr
+	b := &columnar.Batch{Len: rows}
+	for k, dt := range types {
+		lits, v := drawColumn(t, dt, rows)
+		cols[k] = lits
+		if v.Const && rapid.Bool().Draw(t, "literal") {
+			args = append(args, lits[0])
+			continue
 		}
-		rows := rapid.IntRange(1, 40).Draw(t, "rows")
-		cols := make([][]*planner.Literal, len(types))
-		var fields []arrow.Field
-		var args []planner.Expr
-		b := &columnar.Batch{Len: rows}
-		for k, dt := range types {
-			lits, v := drawColumn(t, dt, rows)
-			cols[k] = lits
-			if v.Const && rapid.Bool().Draw(t, "literal") {
-				args = append(args, lits[0])
-				continue
-			}
-			args = append(args, &planner.Column{Index: len(fields), Name: "c", DataType: dt, Null: true})
-			fields = append(fields, arrow.Field{Name: "c", Type: dt, Nullable: true})
-			b.Cols = append(b.Cols, v)
-		}
-		e, err := bind(f.name, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Sel = drawSel(t, rows)
-		want, wantErr := rowByRow(t, f.name, cols, b)
-		ev, err := Compile(e, arrow.NewSchema(fields, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // the second run reuses memory and caches
-			requireSameRows(t, ev, b, want, wantErr)
-		}
-	})
+		args = append(args, &planner.Column{Index: len(fields), Name: "c", DataType: dt, Null: true})
+		fields = append(fields, arrow.Field{Name: "c", Type: dt, Nullable: true})
+		b.Cols = append(b.Cols, v)
+	}
+	e, err := bind(f.name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Sel = drawSel(t, rows)
+	want, wantErr := rowByRow(t, f.name, cols, b)
+	ev, err := Compile(e, arrow.NewSchema(fields, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second run reuses memory and caches
+		requireSameRows(t, ev, b, want, wantErr)
+	}
 }
 
 // rowByRow is the oracle: the value of each selected row, or an error that some

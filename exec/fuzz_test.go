@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"pgregory.net/rapid"
+
 	"skein/catalog"
 	"skein/planner"
 	"skein/sqlstate"
@@ -94,4 +96,26 @@ func FuzzLike(f *testing.F) {
 			t.Fatalf("%q like %q: got %v, want %v", s, p, got, want)
 		}
 	})
+}
+
+// FuzzKernels evaluates functions over random vectors in all layouts and
+// compares with one evaluation per row.
+func FuzzKernels(f *testing.F) {
+	var overloads []struct {
+		f *function
+		o *overload
+	}
+	for _, name := range functionNames() {
+		fn := functions()[name]
+		for k := range fn.overloads {
+			overloads = append(overloads, struct {
+				f *function
+				o *overload
+			}{fn, &fn.overloads[k]})
+		}
+	}
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		c := rapid.SampledFrom(overloads).Draw(t, "function")
+		matchesRows(t, c.f, drawTypes(t, c.o))
+	}))
 }

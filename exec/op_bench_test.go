@@ -181,7 +181,7 @@ func BenchmarkSort(b *testing.B) {
 		})
 		b.Run("top 100 by "+name, func(b *testing.B) {
 			for b.Loop() {
-				drainBench(b, must(newTopK(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, 100, &Env{})))
+				drainBench(b, must(newTopK(&replayOp{memOp: memOp{schema: schema, batches: data}, times: 1}, keys, len(keys), 100, &Env{})))
 			}
 			reportRows(b, rows)
 		})

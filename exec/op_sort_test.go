@@ -84,7 +84,7 @@ func TestTopKMatchesOracle(t *testing.T) {
 			slices.SortStableFunc(want, compareRows(keys))
 			k := []int{0, 1, 10, 100, 2000, 1 << 31}[g.IntN(6)]
 			want = want[:min(k, len(want))]
-			got := drain(t, must(newTopK(&memOp{schema: schema, batches: batches}, keys, int64(k), &Env{Budget: budget})))
+			got := drain(t, must(newTopK(&memOp{schema: schema, batches: batches}, keys, len(keys), int64(k), &Env{Budget: budget})))
 			equalTexts(t, exactTexts(got), exactTexts(want))
 			mustBeEmpty(t, budget)
 		})
@@ -158,7 +158,7 @@ func TestBudgetExhaustion(t *testing.T) {
 	in := func() Operator { return &memOp{schema: schema, batches: batches} }
 	for name, make := range map[string]func(*Budget) (Operator, error){
 		"sort":        func(b *Budget) (Operator, error) { return newSort(in(), keys, &Env{Budget: b}) },
-		"top-k":       func(b *Budget) (Operator, error) { return newTopK(in(), keys, 30000, &Env{Budget: b}) },
+		"top-k":       func(b *Budget) (Operator, error) { return newTopK(in(), keys, len(keys), 30000, &Env{Budget: b}) },
 		"aggregation": func(b *Budget) (Operator, error) { return aggFragment([]Operator{in()}, []int{0}, calls, b) },
 		"hash join": func(b *Budget) (Operator, error) {
 			parts, err := newJoinParts(join, []Operator{in()}, []Operator{in()}, &Env{Budget: b})

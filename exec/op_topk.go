@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -17,12 +18,15 @@ import (
 type topKOp struct {
 	input     Operator
 	k         int
-	coder     *sortKeyCoder
+	coder     *sortKeyCoder // of all keys
+	first     *sortKeyCoder // of those that most rows are told apart by; nil when these are all
 	acct      *Account
 	store     *rowStore // candidates, in order of arrival
 	keys      sortKeys  // of the candidates
 	scratch   sortKeys  // of the current batch
 	threshold []byte    // key that a new row must be below, nil while unknown
+	bar       []byte    // the same row's first keys, which a new row must not be above
+	passed    []int32   // rows of the batch that are not
 	sel       []int32
 	pos       []int32
 	done      bool
@@ -31,7 +35,30 @@ type topKOp struct {
 	out       columnar.Batch
 }
 
-func newTopK(input Operator, keys []planner.SortKey, k int64, env *Env) (Operator, error) {
+// rankTies appends sort keys for the rows that keys do not tell apart: tablet and
+// row id where the rows have them, else all other columns that have an order, so
+// that rows which still tie are the same in all of them.
+func rankTies(keys []planner.SortKey, schema *arrow.Schema) []planner.SortKey {
+	ranked := slices.Clone(keys)
+	tablet, rowID := schema.FieldIndices(planner.TabletName), schema.FieldIndices(planner.RowIDName)
+	if len(tablet) == 1 && len(rowID) == 1 {
+		return append(ranked, planner.SortKey{Column: tablet[0]}, planner.SortKey{Column: rowID[0]})
+	}
+	for c := range schema.NumFields() {
+		key := planner.SortKey{Column: c}
+		if slices.ContainsFunc(keys, func(k planner.SortKey) bool { return k.Column == c }) {
+			continue
+		}
+		if _, err := newSortKeyCoder(schema, []planner.SortKey{key}); err == nil {
+			ranked = append(ranked, key)
+		}
+	}
+	return ranked
+}
+
+// newTopK returns the first k rows in the order of keys, of which the first few
+// are enough to pass over most rows.
+func newTopK(input Operator, keys []planner.SortKey, few int, k int64, env *Env) (Operator, error) {
 	coder, err := newSortKeyCoder(input.Schema(), keys)
 	if err != nil {
 		return nil, err
@@ -47,6 +74,11 @@ func newTopK(input Operator, keys []planner.SortKey, k int64, env *Env) (Operato
 		return newLimit(sorted, k, 0), nil
 	}
 	t := &topKOp{input: input, k: int(k), coder: coder, acct: env.overflowAccount("top-k")}
+	if few < len(keys) {
+		if t.first, err = newSortKeyCoder(input.Schema(), keys[:few]); err != nil {
+			return nil, err
+		}
+	}
 	if t.store, err = newRowStore(input.Schema(), t.acct); err != nil {
 		return nil, err
 	}
@@ -106,8 +138,15 @@ func (t *topKOp) consume(ctx context.Context) error {
 
 // add appends the rows of a batch that may be among the best k.
 func (t *topKOp) add(b *columnar.Batch) error {
+	sel := b.Sel
+	if t.first != nil && t.threshold != nil {
+		var err error
+		if sel, err = t.pass(b); len(sel) == 0 || err != nil {
+			return err
+		}
+	}
 	t.scratch.reset()
-	if err := t.coder.encode(&t.scratch, b.Cols, b.Sel, b.Len, t.acct); err != nil {
+	if err := t.coder.encode(&t.scratch, b.Cols, sel, b.Len, t.acct); err != nil {
 		return err
 	}
 	t.sel, t.pos = t.sel[:0], t.pos[:0]
@@ -118,7 +157,7 @@ func (t *topKOp) add(b *columnar.Batch) error {
 				continue
 			}
 		}
-		t.sel = append(t.sel, int32(rowAt(b.Sel, i)))
+		t.sel = append(t.sel, int32(rowAt(sel, i)))
 		t.pos = append(t.pos, int32(i))
 	}
 	if len(t.sel) == 0 {
@@ -128,6 +167,38 @@ func (t *topKOp) add(b *columnar.Batch) error {
 		return err
 	}
 	return t.keepKeys(&t.scratch, t.pos)
+}
+
+// pass returns the rows of a batch whose first keys are not above the bar.
+func (t *topKOp) pass(b *columnar.Batch) ([]int32, error) {
+	t.scratch.reset()
+	if err := t.first.encode(&t.scratch, b.Cols, b.Sel, b.Len, t.acct); err != nil {
+		return nil, err
+	}
+	t.passed = t.passed[:0]
+	limit := keyWord(t.bar, 0)
+	for i := range t.scratch.ends {
+		if w := t.scratch.word(i, 0); w < limit || w == limit && bytes.Compare(t.scratch.key(i), t.bar) <= 0 {
+			t.passed = append(t.passed, int32(rowAt(b.Sel, i)))
+		}
+	}
+	return t.passed, nil
+}
+
+// setBar raises the threshold to the k-th of the rows that are kept.
+func (t *topKOp) setBar() error {
+	t.threshold = append(t.threshold[:0], t.keys.key(t.k-1)...)
+	if t.first == nil {
+		return nil
+	}
+	t.store.view(t.k-1, t.k, t.out.Cols)
+	t.scratch.reset()
+	if err := t.first.encode(&t.scratch, t.out.Cols, nil, 1, t.acct); err != nil {
+		return err
+	}
+	t.bar = append(t.bar[:0], t.scratch.key(0)...)
+	t.out.Cols = outVectors(t.input.Schema()) // what view shows is the store's
+	return nil
 }
 
 // keepKeys appends the keys at pos to those of the candidates.
@@ -173,7 +244,7 @@ func (t *topKOp) prune() error {
 		return err
 	}
 	if keep == t.k {
-		t.threshold = append(t.threshold[:0], t.keys.key(keep-1)...)
+		return t.setBar()
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -36,11 +38,32 @@ func guard(doing string, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = sqlstate.New(sqlstate.InternalError, "internal error while %s: %v", doing, r).
+			where := ""
+			if op := panickedOperator(); op != "" {
+				where = " in the operator " + op
+			}
+			err = sqlstate.New(sqlstate.InternalError, "internal error while %s%s: %v", doing, where, r).
 				WithDetail("%s", debug.Stack())
 		}
 	}()
 	return f()
+}
+
+// panickedOperator names the innermost operator on the stack of a panic: the
+// type, without Op, whose Next or other method was running.
+func panickedOperator() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		frame, more := frames.Next()
+		_, method, _ := strings.Cut(frame.Function, "/exec.(*")
+		if name, _, ok := strings.Cut(method, "Op)."); ok && name != "root" {
+			return name
+		}
+		if !more {
+			return ""
+		}
+	}
 }
 
 // crew runs one goroutine per input, each at most one batch ahead of the
