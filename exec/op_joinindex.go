@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"skein/columnar"
@@ -22,13 +23,9 @@ type indexer struct {
 // index makes the table and, unless keys are unique, the lists of their rows.
 // When it fails for want of memory the store is as it was.
 func (s *buildSide) index(ctx context.Context) error {
-	coder, err := newKeyCoder(s.spec.buildKeys, s.spec.keyTypes, s.seed)
+	x, err := newIndexer(s)
 	if err != nil {
 		return err
-	}
-	x := &indexer{side: s, coder: coder, cols: make([]*columnar.Vector, len(s.store.cols))}
-	for _, k := range s.spec.buildKeys {
-		x.cols[k] = &columnar.Vector{Type: s.store.cols[k].typ}
 	}
 	if s.table, err = x.chooseTable(ctx); err != nil {
 		return err
@@ -40,13 +37,20 @@ func (s *buildSide) index(ctx context.Context) error {
 	if err := x.fill(ctx); err != nil {
 		return err
 	}
-	if s.table.len() < s.store.rows {
-		if err := s.list(x.keyOf); err != nil {
-			return err
-		}
-	}
 	freeSlice(s.acct, x.keyOf)
 	return nil
+}
+
+func newIndexer(s *buildSide) (*indexer, error) {
+	coder, err := newKeyCoder(s.spec.buildKeys, s.spec.keyTypes, s.seed)
+	if err != nil {
+		return nil, err
+	}
+	x := &indexer{side: s, coder: coder, cols: make([]*columnar.Vector, len(s.store.cols))}
+	for _, k := range s.spec.buildKeys {
+		x.cols[k] = &columnar.Vector{Type: s.store.cols[k].typ}
+	}
+	return x, nil
 }
 
 // each calls f with every piece of the store whose keys are encoded: rows
@@ -108,11 +112,42 @@ const (
 	sizingShare = 0.75
 )
 
-// fill gives every stored row its key.
+// errManyKeys stops a build by one core in favour of one by all.
+var errManyKeys = errors.New("most rows have keys of their own")
+
+// fill gives every stored row its key, and lists the rows of keys that have
+// several.
 func (x *indexer) fill(ctx context.Context) error {
 	s := x.side
+	err := x.fillSerial(ctx, s.env.Parallelism > 1)
+	if errors.Is(err, errManyKeys) {
+		done, err := x.fillParallel(ctx)
+		if done || err != nil {
+			return err
+		}
+		s.table.reset()
+		if err := x.fillSerial(ctx, false); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if s.table.len() < s.store.rows {
+		return s.list(x.keyOf, s.table.len())
+	}
+	return nil
+}
+
+// fillSerial is fill by one core. With stop it gives up when there is reason to
+// let all cores do it.
+func (x *indexer) fillSerial(ctx context.Context, stop bool) error {
+	s := x.side
+	_, dense := s.table.(*denseTable)
 	return x.each(ctx, func(lo, hi int, sel []int32) error {
-		if lo == sizingRows && float64(s.table.len()) > sizingShare*sizingRows {
+		if lo == sizingRows && !dense && float64(s.table.len()) > sizingShare*sizingRows {
+			if stop && s.store.rows >= parallelRows && x.coder.shape != bytesShape {
+				return errManyKeys
+			}
 			n := x.coder.n
 			x.coder.n = s.store.rows - lo
 			err := s.table.reserve(x.coder)
@@ -138,9 +173,9 @@ func (x *indexer) fill(ctx context.Context) error {
 	})
 }
 
-// list lists the rows of every key, given the key of every row.
-func (s *buildSide) list(keyOf []int32) error {
-	keys := s.table.len()
+// list lists the rows of every key, given the key of every row and how many
+// keys there are.
+func (s *buildSide) list(keyOf []int32, keys int) error {
 	starts, err := growSlice[int32](s.acct, nil, keys+1)
 	if err != nil {
 		return err
