@@ -22,7 +22,7 @@ type Cluster struct {
 }
 
 // StartCluster runs n workers with their data below a directory, and a gateway,
-// and waits until it answers.
+// and waits until it answers. Further flags go to every process.
 func StartCluster(ctx context.Context, binary, data string, n int, flags ...string) (c *Cluster, err error) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
