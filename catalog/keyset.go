@@ -38,6 +38,16 @@ func EncodeKeys(cols []*columnar.Vector, rows int) *Keys {
 	return k
 }
 
+// KeysOf returns given keys as they are.
+func KeysOf(keys ...[]byte) *Keys {
+	k := &Keys{offsets: make([]uint32, 1, len(keys)+1), rows: len(keys)}
+	for _, key := range keys {
+		k.data = append(k.data, key...)
+		k.offsets = append(k.offsets, uint32(len(k.data)))
+	}
+	return k
+}
+
 // Len is how many keys there are.
 func (k *Keys) Len() int { return k.rows }
 

@@ -8,7 +8,7 @@ import (
 	"skein/columnar"
 )
 
-// chunkKey names a decoded chunk: the column, or one of the two below.
+// chunkKey names a decoded chunk: the column, or one of those below.
 type chunkKey struct {
 	instance uint64 // of a tablet's state
 	segment  uint64
@@ -18,6 +18,8 @@ type chunkKey struct {
 const (
 	chunkKeyIndex   = -1 // *keyIndex
 	chunkSortedKeys = -2 // *sortedKeys
+	// chunkDictionary is set for the dictionary of a column alone.
+	chunkDictionary = 1 << 30
 )
 
 // chunkCache holds decoded chunks up to a byte budget and makes concurrent
@@ -145,13 +147,19 @@ func (c *chunkCache) remove(s *cacheShard, e *cacheEntry) {
 // dropSegment forgets the chunks of a segment of so many columns.
 func (c *chunkCache) dropSegment(instance, segment uint64, columns int) {
 	for col := int32(chunkSortedKeys); col < int32(columns); col++ {
-		k := chunkKey{instance, segment, col}
-		s := c.shard(k)
-		s.mu.Lock()
-		if e := s.entries[k]; e != nil {
-			c.remove(s, e)
+		c.drop(chunkKey{instance, segment, col})
+		if col >= 0 {
+			c.drop(chunkKey{instance, segment, col | chunkDictionary})
 		}
-		s.mu.Unlock()
+	}
+}
+
+func (c *chunkCache) drop(k chunkKey) {
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[k]; e != nil {
+		c.remove(s, e)
 	}
 }
 

@@ -30,8 +30,10 @@ const (
 	encBytes  encoding = 6 // packed lengths, bytes
 	encList   encoding = 7 // packed lengths, child chunk
 	encStruct encoding = 8 // child chunks
-	// encTextBlocks is encBytes by textBlock rows each.
-	encTextBlocks encoding = 9
+	// encTextBlocks is encBytes by firstTextBlock rows each. It is read only:
+	// encSizedTextBlocks says how many rows there are in a block.
+	encTextBlocks      encoding = 9
+	encSizedTextBlocks encoding = 10
 )
 
 const (
@@ -219,7 +221,12 @@ func decodeChunk(dt arrow.DataType, rows int, src []byte) (*columnar.Vector, err
 	case encBytes:
 		err = decodeBytes(v, src)
 	case encTextBlocks:
-		err = decodeTextBlocks(v, src)
+		err = decodeTextBlocks(v, firstTextBlock, src)
+	case encSizedTextBlocks:
+		if len(src) < 4 {
+			return nil, fmt.Errorf("text blocks of %d bytes", len(src))
+		}
+		err = decodeTextBlocks(v, int(binary.LittleEndian.Uint32(src)), src[4:])
 	case encList:
 		err = decodeList(v, src)
 	case encStruct:

@@ -23,8 +23,8 @@ func encodeStrings(dst []byte, v *columnar.Vector) (encoding, byte, []byte) {
 		dst = appendPacked(dst, codes)
 		return encDict, 0, appendStringBlock(dst, columnar.Gather(v, firsts, nil))
 	}
-	if v.Len > textBlock {
-		return encTextBlocks, 0, appendTextBlocks(dst, v)
+	if v.Len > minTextBlock && int(v.Offsets[v.Len]-v.Offsets[0]) > textBlockBytes {
+		return encSizedTextBlocks, 0, appendTextBlocks(dst, v)
 	}
 	return encBytes, 0, appendStringBlock(dst, v)
 }
@@ -184,24 +184,34 @@ func appendCompressed(dst, data []byte) ([]byte, byte) {
 }
 
 func decompress(src []byte) ([]byte, error) {
-	const maxRatio = 256 // of the LZ4 block format
-	if len(src) < 4 {
-		return nil, fmt.Errorf("compressed bytes end early")
+	size, src, err := decompressedSize(src)
+	if err != nil {
+		return nil, err
 	}
-	size := binary.LittleEndian.Uint32(src)
-	src = src[4:]
-	// Nothing is never compressed, and the library does not bear an empty output.
-	if size == 0 || uint64(size) > uint64(len(src))*maxRatio || size > 1<<31-1 {
-		return nil, fmt.Errorf("%d compressed bytes claim %d", len(src), size)
-	}
-	words := make([]uint64, (int(size)+7)/8)
+	words := make([]uint64, (size+7)/8)
 	out := columnar.Bytes(words)[:size]
 	n, err := lz4.UncompressBlock(src, out)
 	if err != nil {
 		return nil, fmt.Errorf("decompressing %d bytes: %w", len(src), err)
 	}
-	if n != int(size) {
+	if n != size {
 		return nil, fmt.Errorf("decompressed %d bytes of %d", n, size)
 	}
 	return out, nil
+}
+
+// decompressedSize splits what appendCompressed wrote into the size of the data
+// and the block.
+func decompressedSize(src []byte) (int, []byte, error) {
+	const maxRatio = 256 // of the LZ4 block format
+	if len(src) < 4 {
+		return 0, nil, fmt.Errorf("compressed bytes end early")
+	}
+	size := binary.LittleEndian.Uint32(src)
+	src = src[4:]
+	// Nothing is never compressed, and the library does not bear an empty output.
+	if size == 0 || uint64(size) > uint64(len(src))*maxRatio || size > 1<<31-1 {
+		return 0, nil, fmt.Errorf("%d compressed bytes claim %d", len(src), size)
+	}
+	return int(size), src, nil
 }

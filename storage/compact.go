@@ -278,7 +278,14 @@ func (t *Tablet) replace(v *view, m *merge) error {
 		horizon = max(horizon, forgotten)
 	}
 	manifest := slices.Concat(st.manifest[:at], merged, st.manifest[at+len(run):])
-	if err := a.switchManifest(manifest, horizon); err != nil {
+	keys := st.keys
+	for _, s := range run {
+		keys = keys.remove(s)
+	}
+	for _, s := range merged {
+		keys = keys.add(s)
+	}
+	if err := a.switchManifest(manifest, keys, horizon); err != nil {
 		return t.fail(err)
 	}
 	t.bury(deadData{space: st.space, instance: st.instance, segments: dead})
@@ -395,7 +402,7 @@ func appendDetails(times []tsRun, ids []idRun, s *segmentRef, keep []int32, base
 }
 
 // switchManifest commits a local change and publishes it.
-func (a *applier) switchManifest(manifest []*segmentRef, horizon uint64) error {
+func (a *applier) switchManifest(manifest []*segmentRef, keys *keyTree, horizon uint64) error {
 	if horizon > a.st.horizon {
 		if err := a.set([]byte{keyHorizon}, be64(horizon)); err != nil {
 			return err
@@ -405,7 +412,7 @@ func (a *applier) switchManifest(manifest []*segmentRef, horizon uint64) error {
 	if err := a.flush(a.st.counters.applied); err != nil {
 		return err
 	}
-	a.st.manifest = manifest
+	a.st.manifest, a.st.keys = manifest, keys
 	a.t.publish()
 	return nil
 }
@@ -479,7 +486,7 @@ func (t *Tablet) trimRuns() error {
 	if !changed {
 		return nil
 	}
-	if err := a.switchManifest(manifest, latest); err != nil {
+	if err := a.switchManifest(manifest, t.state.keys, latest); err != nil {
 		return t.fail(err)
 	}
 	return nil

@@ -188,6 +188,7 @@ func (a *applier) landSegment(s *stagedSegment, dead []uint32, ts uint64) error 
 	// Readers hold shorter slices of the same array; appending past their
 	// ends does not disturb them.
 	st.manifest = append(st.manifest, ref)
+	st.keys = st.keys.add(ref)
 	return nil
 }
 

@@ -212,6 +212,19 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// inPieces cuts a chunk as parts do.
+func inPieces(chunk []byte, cuts []int) *chunkBytes {
+	slices.Sort(cuts)
+	out, last := &chunkBytes{}, 0
+	for _, at := range append(cuts, len(chunk)) {
+		if at > last {
+			out.add(chunk[last:at])
+			last = at
+		}
+	}
+	return out
+}
+
 func TestRangesDecodeLikeWholes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	types := everyType()
@@ -225,7 +238,10 @@ func TestRangesDecodeLikeWholes(t *testing.T) {
 		}
 		from := rapid.IntRange(0, rows).Draw(rt, "from")
 		to := rapid.IntRange(from, rows).Draw(rt, "to")
-		got, err := decodeRange(v.Type, rows, chunk, from, to)
+		src := inPieces(chunk, rapid.SliceOfN(rapid.IntRange(0, len(chunk)), 0, 3).Draw(rt, "cuts"))
+		got, err := decodeRange(v.Type, rows, src, from, to, func(at, entries int) (*columnar.Vector, error) {
+			return decodeDictionary(v.Type, src, at, entries)
+		})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -216,26 +216,6 @@ func TestEncodeSegmentRefuses(t *testing.T) {
 	}
 }
 
-func TestZoneMapsBoundValues(t *testing.T) {
-	rng := rand.New(rand.NewPCG(6, 6))
-	for _, dt := range everyType() {
-		v := randomVector(t, rng, dt, 500, 1000, 9)
-		z := zoneOf(v)
-		for i := range v.Len {
-			key := catalog.AppendKey(nil, []*columnar.Vector{v}, i)
-			if !v.IsNull(i) && !z.mayHold(key) {
-				t.Errorf("%s: value %d, key %x, is outside [%x, %x]", catalog.TypeName(dt), i, key, z.min, z.max)
-				break
-			}
-		}
-	}
-	nan := &columnar.Vector{Type: catalog.Double, Len: 3, Data: columnar.Bytes([]float64{math.NaN(), 1, -2})}
-	z := zoneOf(nan)
-	if lo, hi := z.values(catalog.Column{Type: catalog.Double}); lo != -2.0 || !math.IsNaN(hi.(float64)) {
-		t.Errorf("bounds %v and %v", lo, hi)
-	}
-}
-
 func TestKeyIndex(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 500).Draw(rt, "rows")

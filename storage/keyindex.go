@@ -168,7 +168,11 @@ func (x *keyIndex) mayContain(hash uint64) bool {
 	if len(x.bloom) == 0 {
 		return true
 	}
-	block := bloomAt(x.bloom, hash)
+	return bloomHas(bloomAt(x.bloom, hash), hash)
+}
+
+// bloomHas asks the block of a hash.
+func bloomHas(block []byte, hash uint64) bool {
 	for range bloomProbes {
 		hash = bits.RotateLeft64(hash, 9)
 		if block[hash>>3&63]&(1<<(hash&7)) == 0 {

@@ -141,26 +141,38 @@ func (z *zone) mayHold(key []byte) bool {
 	return (len(z.min) == 0 || bytes.Compare(z.min, key) <= 0) && (len(z.max) == 0 || bytes.Compare(key, z.max) <= 0)
 }
 
-// keyProbe is the whole primary key when the filters fix it.
-type keyProbe struct {
-	key  []byte
-	hash uint64
-}
+// maxProbes is how many keys are looked up one by one; for more of them the
+// blocks that may hold them are read.
+const maxProbes = 1024
 
-// newKeyProbe returns nil unless every key column is compared for equality.
-func newKeyProbe(table *catalog.Table, filters []filter) *keyProbe {
+// newKeyProbes returns the primary keys that the filters leave, nil unless every
+// key column is compared for equality and there are at most maxProbes.
+func newKeyProbes(table *catalog.Table, filters []filter) []keyProbe {
 	if len(table.PrimaryKey) == 0 {
 		return nil
 	}
-	var key []byte
+	keys := [][]byte{nil}
 	for _, c := range table.PrimaryKey {
 		i := slices.IndexFunc(filters, func(f filter) bool {
-			return f.column == c && (f.op == OpEqual || f.op == OpIn) && len(f.keys) == 1
+			return f.column == c && (f.op == OpEqual || f.op == OpIn)
 		})
-		if i < 0 {
+		if i < 0 || len(filters[i].keys)*len(keys) > maxProbes {
 			return nil
 		}
-		key = append(key, filters[i].keys[0]...)
+		longer := make([][]byte, 0, len(keys)*len(filters[i].keys))
+		for _, key := range keys {
+			for k, part := range filters[i].keys {
+				if k > 0 && bytes.Equal(part, filters[i].keys[k-1]) {
+					continue // IN with repeated values
+				}
+				longer = append(longer, append(key[:len(key):len(key)], part...))
+			}
+		}
+		keys = longer
 	}
-	return &keyProbe{key: key, hash: xxhash.Sum64(key)}
+	probes := make([]keyProbe, len(keys))
+	for i, key := range keys {
+		probes[i] = keyProbe{key: key, hash: xxhash.Sum64(key)}
+	}
+	return probes
 }

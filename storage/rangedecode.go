@@ -9,48 +9,51 @@ import (
 	"skein/columnar"
 )
 
-// smallDictionary is how many entries of a dictionary are worth decoding for a
-// few rows.
-const smallDictionary = 1024
+// fewRows: so many values at most are unpacked one by one, not by frame.
+const fewRows = 32
 
 // decodeRange decodes the rows [from, to) of a chunk of rows values, or returns
-// nil when its encoding would have it decode nearly all of them.
-func decodeRange(dt arrow.DataType, rows int, src []byte, from, to int) (*columnar.Vector, error) {
-	if len(src) < 2 || from < 0 || to > rows || from > to {
-		return nil, fmt.Errorf("rows %d to %d of %d in a chunk of %d bytes", from, to, rows, len(src))
+// nil when its encoding would have it decode nearly all of them. The dictionary
+// of a chunk that has one is asked of dict, with its position in the chunk and
+// its number of entries.
+func decodeRange(dt arrow.DataType, rows int, src *chunkBytes, from, to int, dict func(at, entries int) (*columnar.Vector, error)) (*columnar.Vector, error) {
+	if src.size < 2 || from < 0 || to > rows || from > to {
+		return nil, fmt.Errorf("rows %d to %d of %d in a chunk of %d bytes", from, to, rows, src.size)
 	}
-	enc, flags, body := encoding(src[0]), src[1], src[2:]
-	switch enc {
-	case encNull, encConst:
-		return decodeChunk(dt, to-from, src)
+	head, err := src.slice(0, 2)
+	if err != nil {
+		return nil, err
+	}
+	enc, flags := encoding(head[0]), head[1]
+	if enc == encNull || enc == encConst {
+		all, err := src.slice(0, src.size)
+		if err != nil {
+			return nil, err
+		}
+		return decodeChunk(dt, to-from, all)
 	}
 	v := &columnar.Vector{Type: dt, Len: to - from}
+	at := 2
 	if flags&flagHasNulls != 0 {
-		n := columnar.BitmapBytes(rows)
-		if len(body) < n {
-			return nil, fmt.Errorf("validity of %d rows does not fit %d bytes", rows, len(body))
+		if err := validRange(v, src, at, from, to); err != nil {
+			return nil, err
 		}
-		v.Valid = columnar.NewBitmap(v.Len)
-		clear(v.Valid)
-		columnar.CopyBits(v.Valid, 0, body[:n], from, v.Len)
-		body = body[n:]
+		at += columnar.BitmapBytes(rows)
 	}
-	var err error
 	switch {
 	case enc == encPacked:
-		err = unpackRangeInto(v, rows, body, from, to)
+		err = unpackRangeInto(v, rows, src, at, from, to)
 	case enc == encDict:
-		return dictRange(v, rows, body, from, to)
+		err = dictRange(v, rows, src, at, from, to, dict)
 	case enc == encTextBlocks:
-		err = textBlocksRange(v, rows, body, from, to)
-	case enc == encPlain && flags&flagCompressed == 0:
-		w := columnar.Width(dt)
-		if w == 0 || len(body) != rows*w {
-			return nil, fmt.Errorf("%d values of %d bytes in %d bytes", rows, w, len(body))
+		err = textBlocksRange(v, rows, src, at, firstTextBlock, from, to)
+	case enc == encSizedTextBlocks:
+		var per uint32
+		if per, err = src.uint32(at); err == nil {
+			err = textBlocksRange(v, rows, src, at+4, int(per), from, to)
 		}
-		words := make([]uint64, (v.Len*w+7)/8)
-		v.Data = columnar.Bytes(words)[:v.Len*w]
-		copy(v.Data, body[from*w:to*w])
+	case enc == encPlain && flags&flagCompressed == 0:
+		err = plainRange(v, rows, src, at, from, to)
 	default:
 		return nil, nil
 	}
@@ -60,100 +63,180 @@ func decodeRange(dt arrow.DataType, rows int, src []byte, from, to int) (*column
 	return v, nil
 }
 
-func unpackRangeInto(v *columnar.Vector, rows int, src []byte, from, to int) (err error) {
+// validRange reads the validity of the rows [from, to) of a bitmap at a
+// position.
+func validRange(v *columnar.Vector, src *chunkBytes, at, from, to int) error {
+	bits, err := src.slice(at+from>>3, at+(to+7)>>3)
+	if err != nil {
+		return fmt.Errorf("validity of rows %d to %d: %w", from, to, err)
+	}
+	v.Valid = columnar.NewBitmap(v.Len)
+	clear(v.Valid)
+	columnar.CopyBits(v.Valid, 0, bits, from&7, v.Len)
+	return nil
+}
+
+func plainRange(v *columnar.Vector, rows int, src *chunkBytes, at, from, to int) error {
+	w := columnar.Width(v.Type)
+	if w == 0 || src.size-at != rows*w {
+		return fmt.Errorf("%d values of %d bytes in %d bytes", rows, w, src.size-at)
+	}
+	values, err := src.slice(at+from*w, at+to*w)
+	if err != nil {
+		return err
+	}
+	words := make([]uint64, (v.Len*w+7)/8) // aligned for any value type
+	v.Data = columnar.Bytes(words)[:v.Len*w]
+	copy(v.Data, values)
+	return nil
+}
+
+func unpackRangeInto(v *columnar.Vector, rows int, src *chunkBytes, at, from, to int) (err error) {
 	switch v.Type.ID() {
 	case arrow.BOOL:
-		v.Data, err = rangeBytes[uint8](rows, src, from, to)
+		v.Data, err = rangeBytes[uint8](rows, src, at, from, to)
 	case arrow.INT16:
-		v.Data, err = rangeBytes[int16](rows, src, from, to)
+		v.Data, err = rangeBytes[int16](rows, src, at, from, to)
 	case arrow.INT32, arrow.DATE32:
-		v.Data, err = rangeBytes[int32](rows, src, from, to)
+		v.Data, err = rangeBytes[int32](rows, src, at, from, to)
 	case arrow.INT64, arrow.TIME64, arrow.TIMESTAMP, arrow.DECIMAL64:
-		v.Data, err = rangeBytes[int64](rows, src, from, to)
+		v.Data, err = rangeBytes[int64](rows, src, at, from, to)
 	default:
 		err = fmt.Errorf("packed values of type %s", v.Type)
 	}
 	return err
 }
 
-func rangeBytes[T packable](rows int, src []byte, from, to int) ([]byte, error) {
-	out, err := unpackRange[T](rows, src, from, to)
+func rangeBytes[T packable](rows int, src *chunkBytes, at, from, to int) ([]byte, error) {
+	out, err := unpackRange[T](rows, src, at, from, to)
 	return columnar.Bytes(out), err
 }
 
 // unpackRange decodes the values [from, to) of rows that appendPacked wrote at
-// the start of src: only the frames they lie in.
-func unpackRange[T packable](rows int, src []byte, from, to int) ([]T, error) {
+// a position: only the frames they lie in, or only the values if they are few.
+func unpackRange[T packable](rows int, src *chunkBytes, at, from, to int) ([]T, error) {
 	if from >= to {
 		return nil, nil
 	}
-	blocks := (rows + packBlock - 1) / packBlock
-	if len(src) < blocks*9+packSlack {
-		return nil, fmt.Errorf("packed integers: %d frame headers do not fit %d bytes", blocks, len(src))
+	frames := (rows + packBlock - 1) / packBlock
+	heads, err := src.slice(at, at+frames*9)
+	if err != nil {
+		return nil, fmt.Errorf("packed integers: %w", err)
 	}
-	head, src := src[:blocks*9], src[blocks*9:]
 	first, last := from/packBlock, (to-1)/packBlock
-	at := 0
-	for b := range first {
-		at += blockBytes(packBlock, uint(head[b*9+8]))
+	at += frames * 9
+	for f := range first {
+		at += blockBytes(packBlock, uint(heads[f*9+8]))
+	}
+	if to-from <= fewRows {
+		return unpackFew[T](src, heads, at, from, to)
 	}
 	out := make([]T, min((last+1)*packBlock, rows)-first*packBlock)
-	for b := first; b <= last; b++ {
-		frame := out[(b-first)*packBlock : min((b-first+1)*packBlock, len(out))]
-		width := uint(head[b*9+8])
-		size := blockBytes(len(frame), width)
-		if width > 64 || (width > maxPackWidth && width != 64) || len(src) < at+size+packSlack {
-			return nil, fmt.Errorf("packed integers: frame %d of %d bits does not fit %d bytes", b, width, len(src))
+	for f := first; f <= last; f++ {
+		frame := out[(f-first)*packBlock : min((f-first+1)*packBlock, len(out))]
+		base, width, err := frameHead(heads, f)
+		if err != nil {
+			return nil, err
 		}
-		unpackBlock(frame, src[at:], int64(binary.LittleEndian.Uint64(head[b*9:])), width)
+		size := blockBytes(len(frame), width)
+		packed, err := src.slice(at, at+size+packSlack)
+		if err != nil {
+			return nil, fmt.Errorf("packed integers: frame %d of %d bits: %w", f, width, err)
+		}
+		unpackBlock(frame, packed, base, width)
 		at += size
 	}
 	return out[from-first*packBlock : to-first*packBlock], nil
 }
 
-// packedSize is how many bytes appendPacked wrote for rows values at the start
-// of src.
-func packedSize(rows int, src []byte) (int, error) {
-	blocks := (rows + packBlock - 1) / packBlock
-	if len(src) < blocks*9 {
-		return 0, fmt.Errorf("packed integers: %d frame headers do not fit %d bytes", blocks, len(src))
+func frameHead(heads []byte, f int) (base int64, width uint, err error) {
+	base, width = int64(binary.LittleEndian.Uint64(heads[f*9:])), uint(heads[f*9+8])
+	if width > 64 || (width > maxPackWidth && width != 64) {
+		return 0, 0, fmt.Errorf("packed integers: frame %d of %d bits", f, width)
 	}
-	size := blocks*9 + packSlack
-	for b := range blocks {
-		size += blockBytes(min(packBlock, rows-b*packBlock), uint(src[b*9+8]))
+	return base, width, nil
+}
+
+// unpackFew decodes values one by one; at is where the first one's frame starts.
+func unpackFew[T packable](src *chunkBytes, heads []byte, at, from, to int) ([]T, error) {
+	out := make([]T, to-from)
+	f := from / packBlock
+	base, width, err := frameHead(heads, f)
+	if err != nil {
+		return nil, err
 	}
-	if size > len(src) {
-		return 0, fmt.Errorf("packed integers of %d bytes do not fit %d", size, len(src))
+	for row := from; row < to; row++ {
+		if row/packBlock > f {
+			at += blockBytes(packBlock, width)
+			f++
+			if base, width, err = frameHead(heads, f); err != nil {
+				return nil, err
+			}
+		}
+		if width == 0 {
+			out[row-from] = T(base)
+			continue
+		}
+		bit := uint(row%packBlock) * width
+		b, err := src.slice(at+int(bit>>3), at+int(bit>>3)+8)
+		if err != nil {
+			return nil, fmt.Errorf("packed integers: frame %d of %d bits: %w", f, width, err)
+		}
+		w := binary.LittleEndian.Uint64(b)
+		if width < 64 {
+			w = w >> (bit & 7) & (1<<width - 1)
+		}
+		out[row-from] = T(uint64(base) + w)
+	}
+	return out, nil
+}
+
+// packedSize is how many bytes appendPacked wrote for rows values at a position.
+func packedSize(rows int, src *chunkBytes, at int) (int, error) {
+	frames := (rows + packBlock - 1) / packBlock
+	heads, err := src.slice(at, at+frames*9)
+	if err != nil {
+		return 0, fmt.Errorf("packed integers: %w", err)
+	}
+	size := frames*9 + packSlack
+	for f := range frames {
+		size += blockBytes(min(packBlock, rows-f*packBlock), uint(heads[f*9+8]))
 	}
 	return size, nil
 }
 
-// dictRange decodes dictionary codes, and the dictionary if it is small.
-func dictRange(v *columnar.Vector, rows int, src []byte, from, to int) (*columnar.Vector, error) {
-	if len(src) < 4 {
-		return nil, fmt.Errorf("dictionary header does not fit %d bytes", len(src))
-	}
-	n := binary.LittleEndian.Uint32(src)
-	if n > smallDictionary {
-		return nil, nil
-	}
-	codes, err := unpackRange[int32](rows, src[4:], from, to)
+// dictRange decodes dictionary codes.
+func dictRange(v *columnar.Vector, rows int, src *chunkBytes, at, from, to int, dict func(at, entries int) (*columnar.Vector, error)) error {
+	n, err := src.uint32(at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, c := range codes {
+	if n == 0 || n > maxDictionary || columnar.Width(v.Type) > 0 {
+		return fmt.Errorf("dictionary of %d entries of type %s", n, v.Type)
+	}
+	if v.Codes, err = unpackRange[int32](rows, src, at+4, from, to); err != nil {
+		return err
+	}
+	for _, c := range v.Codes {
 		if c < 0 || c >= int32(n) {
-			return nil, fmt.Errorf("code %d of a dictionary of %d", c, n)
+			return fmt.Errorf("code %d of a dictionary of %d", c, n)
 		}
 	}
-	skip, err := packedSize(rows, src[4:])
+	size, err := packedSize(rows, src, at+4)
+	if err != nil {
+		return err
+	}
+	v.Dict, err = dict(at+4+size, int(n))
+	return err
+}
+
+// decodeDictionary decodes the strings of a dictionary that runs from a
+// position to the end of a chunk.
+func decodeDictionary(dt arrow.DataType, src *chunkBytes, at, entries int) (*columnar.Vector, error) {
+	body, err := src.slice(at, src.size)
 	if err != nil {
 		return nil, err
 	}
-	dict := &columnar.Vector{Type: v.Type, Len: int(n)}
-	if err := decodeBytes(dict, src[4+skip:]); err != nil {
-		return nil, err
-	}
-	v.Codes, v.Dict = codes, dict
-	return v, nil
+	v := &columnar.Vector{Type: dt, Len: entries}
+	return v, decodeBytes(v, body)
 }

@@ -3,9 +3,9 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/cespare/xxhash/v2"
 	"github.com/dgraph-io/badger/v4"
 
 	"skein/catalog"
@@ -75,19 +75,12 @@ func (r *chunkReader) columnRange(id uint64, meta *segmentMeta, col, from, to in
 	}
 	c := &r.table.Columns[col]
 	m := &meta.columns[at]
+	dt := catalog.PhysicalType(c.Type)
 	var v *columnar.Vector
-	use := func(src []byte) (err error) {
-		v, err = decodeRange(catalog.PhysicalType(c.Type), meta.rows, src, from, to)
-		return err
-	}
-	err := r.withRaw(id, meta, m.chunk, func(chunk []byte) error {
-		if m.verified.Load() {
-			return use(chunk)
-		}
-		err := useChecked(chunk, m.chunk.sum, use)
-		if err == nil {
-			m.verified.Store(true)
-		}
+	err := r.withBytes(id, meta, m.chunk, &m.verified, func(chunk *chunkBytes) (err error) {
+		v, err = decodeRange(dt, meta.rows, chunk, from, to, func(at2, entries int) (*columnar.Vector, error) {
+			return r.dictionary(chunkKey{r.instance, id, int32(at) | chunkDictionary}, dt, chunk, at2, entries)
+		})
 		return err
 	})
 	if err != nil {
@@ -100,6 +93,22 @@ func (r *chunkReader) columnRange(id uint64, meta *segmentMeta, col, from, to in
 		return nil, err
 	}
 	return v.Slice(from, to), nil
+}
+
+// dictionary returns the decoded dictionary of a chunk, which starts at a
+// position in it.
+func (r *chunkReader) dictionary(k chunkKey, dt arrow.DataType, chunk *chunkBytes, at, entries int) (*columnar.Vector, error) {
+	v, err := r.store.cache.get(k, func() (any, int64, error) {
+		v, err := decodeDictionary(dt, chunk, at, entries)
+		if err != nil {
+			return nil, 0, err
+		}
+		return v, vectorSize(v), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*columnar.Vector), nil
 }
 
 // missing is a column of a segment that is older than the column.
@@ -170,49 +179,56 @@ func (r *chunkReader) failed(id uint64, what string, err error) error {
 	return corrupted(r.tablet, id, what, err)
 }
 
-// withChunk passes the bytes of a chunk, checked, to use, which must not keep
-// them: they lie in the database's memory unless the chunk spans parts.
-func (r *chunkReader) withChunk(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
-	return r.withRaw(id, meta, c, func(chunk []byte) error { return useChecked(chunk, c.sum, use) })
+// withBytes passes the bytes of a chunk as the database holds them to use. They
+// are checked the first time, which verified remembers.
+func (r *chunkReader) withBytes(id uint64, meta *segmentMeta, c chunkRef, verified *atomic.Bool, use func(*chunkBytes) error) error {
+	return r.pieces(id, meta, c, int(c.part), &chunkBytes{}, func(chunk *chunkBytes) error {
+		if !verified.Load() {
+			if chunk.sum() != c.sum {
+				return errChecksum
+			}
+			verified.Store(true)
+		}
+		return use(chunk)
+	})
 }
 
-// withRaw is withChunk without the check.
-func (r *chunkReader) withRaw(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
-	offset := uint64(c.offset)
-	if c.part == 0 {
-		offset += uint64(meta.head)
+// pieces collects a chunk's pieces from a part on. Calls nest, so that all of
+// them stay valid.
+func (r *chunkReader) pieces(id uint64, meta *segmentMeta, c chunkRef, part int, chunk *chunkBytes, use func(*chunkBytes) error) error {
+	if part >= meta.parts {
+		return errShort
 	}
-	var whole []byte
-	for part := int(c.part); part < meta.parts; part++ {
-		done := false
-		err := r.read(r.space.key(partKey(id, part)), func(value []byte) error {
+	return r.read(r.space.key(partKey(id, part)), func(value []byte) error {
+		if part == int(c.part) {
+			offset := uint64(c.offset)
+			if part == 0 {
+				offset += uint64(meta.head)
+			}
 			if offset > uint64(len(value)) {
 				return errShort
 			}
-			piece := value[offset:]
-			if rest := int(c.size) - len(whole); len(piece) >= rest {
-				piece, done = piece[:rest], true
-			}
-			if done && whole == nil {
-				return use(piece)
-			}
-			whole = append(whole, piece...)
-			if done {
-				return use(whole)
-			}
-			return nil
-		})
-		if err != nil || done {
-			return err
+			value = value[offset:]
 		}
-		offset = 0
-	}
-	return errShort
+		chunk.add(value[:min(len(value), int(c.size)-chunk.size)])
+		if chunk.size == int(c.size) {
+			return use(chunk)
+		}
+		return r.pieces(id, meta, c, part+1, chunk, use)
+	})
 }
 
-func useChecked(chunk []byte, sum uint32, use func([]byte) error) error {
-	if uint32(xxhash.Sum64(chunk)) != sum {
-		return errChecksum
-	}
-	return use(chunk)
+// withChunk passes the bytes of a chunk, checked, to use, which must not keep
+// them: they lie in the database's memory unless the chunk spans parts.
+func (r *chunkReader) withChunk(id uint64, meta *segmentMeta, c chunkRef, use func([]byte) error) error {
+	return r.pieces(id, meta, c, int(c.part), &chunkBytes{}, func(chunk *chunkBytes) error {
+		if chunk.sum() != c.sum {
+			return errChecksum
+		}
+		whole, err := chunk.slice(0, chunk.size)
+		if err != nil {
+			return err
+		}
+		return use(whole)
+	})
 }

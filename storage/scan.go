@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sort"
 	"sync/atomic"
 
@@ -124,11 +125,56 @@ func (s *Snapshot) chunks(defaultOf func(int) *columnar.Vector, table *catalog.T
 
 // plan lists the segments that survive the filters, with the rows to read.
 func (s *Snapshot) plan(r *chunkReader, filters []filter) ([]*scanUnit, error) {
-	probe := newKeyProbe(r.table, filters)
+	if slices.ContainsFunc(filters, func(f filter) bool { return f.never }) {
+		return nil, nil
+	}
+	if probes := newKeyProbes(r.table, filters); probes != nil {
+		return s.lookUp(r, filters, probes)
+	}
 	var units []*scanUnit
-	for _, seg := range s.segments {
+	for _, seg := range s.segments() {
 		var err error
-		if units, err = wantedRows(units, r, seg, filters, probe); err != nil {
+		if units, err = wantedRows(units, r, seg, filters); err != nil {
+			return nil, err
+		}
+	}
+	return units, nil
+}
+
+func excluded(table *catalog.Table, m *segmentMeta, filters []filter) bool {
+	for i := range filters {
+		if filters[i].excludes(table, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookUp lists the rows that have one of the keys. No two rows of a snapshot
+// have the same.
+func (s *Snapshot) lookUp(r *chunkReader, filters []filter, probes []keyProbe) ([]*scanUnit, error) {
+	units := make([]*scanUnit, 0, min(len(probes), 64))
+	var err error
+	for i := range probes {
+		probe := &probes[i]
+		s.view.keys.overlapping(probe.key, probe.key, func(first uint64) bool {
+			seg := segmentOf(s.view.manifest, first)
+			if seg.minTS > s.ts || seg.hidden(s.ts) || excluded(r.table, seg.meta, filters) {
+				return true
+			}
+			var rows []int
+			if rows, err = r.keyRows(seg.id, seg.meta, probe); err != nil {
+				return false
+			}
+			for _, row := range slices.Backward(rows) {
+				if seg.visible(row, s.ts) {
+					units = append(units, newScanUnit(seg, row, row+1, nil))
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -136,14 +182,9 @@ func (s *Snapshot) plan(r *chunkReader, filters []filter) ([]*scanUnit, error) {
 }
 
 // wantedRows appends the rows of a segment that may satisfy the filters.
-func wantedRows(units []*scanUnit, r *chunkReader, seg *segmentRef, filters []filter, probe *keyProbe) ([]*scanUnit, error) {
-	for i := range filters {
-		if filters[i].excludes(r.table, seg.meta) {
-			return units, nil
-		}
-	}
-	if probe != nil {
-		return pointRows(units, r, seg, probe)
+func wantedRows(units []*scanUnit, r *chunkReader, seg *segmentRef, filters []filter) ([]*scanUnit, error) {
+	if excluded(r.table, seg.meta, filters) {
+		return units, nil
 	}
 	from, to := 0, seg.meta.rows
 	skip, left := skippedBlocks(r.table, seg.meta, filters)
@@ -165,20 +206,20 @@ func skippedBlocks(table *catalog.Table, m *segmentMeta, filters []filter) (skip
 	blocks := (m.rows + blockRows - 1) / blockRows
 	left = blocks
 	for i := range filters {
-		at := m.find(table.ColumnID(filters[i].column))
+		c := filters[i].column
+		at := m.find(table.ColumnID(c))
 		if at < 0 {
 			continue
 		}
-		for b, z := range m.columns[at].blocks {
-			if (skip != nil && skip[b]) || !filters[i].excludesBlock(z) {
-				continue
-			}
+		filters[i].skipBlocks(table.Columns[c].Type, m, &m.columns[at], func(b int) {
 			if skip == nil {
 				skip = make([]bool, blocks)
 			}
-			skip[b] = true
-			left--
-		}
+			if !skip[b] {
+				skip[b] = true
+				left--
+			}
+		})
 	}
 	return skip, left
 }
@@ -201,7 +242,7 @@ func narrowByKey(r *chunkReader, seg *segmentRef, filters []filter, skip []bool)
 		if f.column != lead || f.op == OpNotEqual || len(f.keys) == 0 || f.covers(&seg.meta.columns[at].zone) {
 			continue
 		}
-		w := frameWindow{reader: r, seg: seg, column: lead}
+		w := frameWindow{reader: r, segment: seg.id, meta: seg.meta, column: lead}
 		from, to = f.narrow(&w, from, to)
 		if w.err != nil {
 			return 0, 0, w.err
@@ -210,31 +251,15 @@ func narrowByKey(r *chunkReader, seg *segmentRef, filters []filter, skip []bool)
 	return from, to, nil
 }
 
-// pointRows appends the row that has a key, or several versions of it.
-func pointRows(units []*scanUnit, r *chunkReader, seg *segmentRef, probe *keyProbe) ([]*scanUnit, error) {
-	k := seg.meta.key
-	if bytes.Compare(probe.key, k.min) < 0 || bytes.Compare(probe.key, k.max) > 0 {
-		return units, nil
-	}
-	index, err := r.keyIndex(seg.id, seg.meta)
-	if err != nil || !index.mayContain(probe.hash) {
-		return units, err
-	}
-	rows, err := r.keyRows(seg, index, probe.key)
-	for _, row := range rows {
-		units = append(units, newScanUnit(seg, row, row+1, nil))
-	}
-	return units, err
-}
-
 // frameWindow reads single keys of a column, holding the frame it decoded last.
 type frameWindow struct {
-	reader *chunkReader
-	seg    *segmentRef
-	column int
-	start  int
-	frame  *columnar.Vector
-	err    error
+	reader  *chunkReader
+	segment uint64
+	meta    *segmentMeta
+	column  int
+	start   int
+	frame   *columnar.Vector
+	err     error
 }
 
 // appendKey appends the key of a row; after an error it appends nothing.
@@ -244,7 +269,7 @@ func (w *frameWindow) appendKey(dst []byte, row int) []byte {
 	}
 	if w.frame == nil || row < w.start || row >= w.start+w.frame.Len {
 		w.start = row / packBlock * packBlock
-		w.frame, w.err = w.reader.columnRange(w.seg.id, w.seg.meta, w.column, w.start, min(w.start+packBlock, w.seg.meta.rows))
+		w.frame, w.err = w.reader.columnRange(w.segment, w.meta, w.column, w.start, min(w.start+packBlock, w.meta.rows))
 		if w.err != nil {
 			return dst
 		}

@@ -24,9 +24,11 @@ const (
 	segmentMagic = 0x47534b53 // "SKSG"
 	// firstSegmentVersion had no column ids, block zones or sketches.
 	firstSegmentVersion = 1
-	segmentVersion      = 2
-	segmentHead         = 4 + 1 + 4 // magic, version, length of the metadata
-	segmentSum          = 8         // checksum of head and metadata
+	// secondSegmentVersion had no null counts of blocks.
+	secondSegmentVersion = 2
+	segmentVersion       = 3
+	segmentHead          = 4 + 1 + 4 // magic, version, length of the metadata
+	segmentSum           = 8         // checksum of head and metadata
 )
 
 // Segment is an encoded, immutable run of rows. It is cut into parts of at
@@ -70,12 +72,15 @@ type zone struct {
 }
 
 type columnMeta struct {
-	id       int // catalog.Table.ColumnID
-	nulls    int
-	zone     zone
-	blocks   []blockZone // nil when the type or a small segment has none
-	chunk    chunkRef
-	verified atomic.Bool // the chunk's checksum has been seen to match
+	id     int // catalog.Table.ColumnID
+	nulls  int
+	zone   zone
+	blocks []blockZone // nil when the type or a small segment has none
+	// blockNulls counts the nulls of each block, nil when none or all of the
+	// segment's values are null.
+	blockNulls []int
+	chunk      chunkRef
+	verified   atomic.Bool // the chunk's checksum has been seen to match
 }
 
 // keyMeta describes the primary-key index of a segment.
@@ -84,6 +89,7 @@ type keyMeta struct {
 	min, max []byte // encoded keys of existing rows
 	dup      []byte // smallest key that two rows share; empty for none
 	chunk    chunkRef
+	verified atomic.Bool // as of a columnMeta
 }
 
 type segmentMeta struct {
@@ -128,8 +134,8 @@ func EncodeSegment(table *catalog.Table, batches []*columnar.Batch) (*Segment, e
 		ends = append(ends, len(arena))
 		meta.columns[c].nulls = v.NullCount()
 		meta.columns[c].id = table.ColumnID(c)
-		meta.columns[c].zone = zoneOf(v)
-		meta.columns[c].blocks = blockZones(v)
+		meta.columns[c].zone, meta.columns[c].blocks = zonesOf(v)
+		meta.columns[c].blockNulls = blockNulls(v, meta.columns[c].nulls)
 		if rows >= sketchRows {
 			sketches = appendSketch(sketches, v)
 		}
@@ -277,6 +283,7 @@ func (m *segmentMeta) append(dst []byte) []byte {
 		dst = append(dst, flags)
 		dst = appendBytes(appendBytes(dst, c.zone.min), c.zone.max)
 		dst = appendBlockZones(dst, c.blocks)
+		dst = appendBlockNulls(dst, c.blockNulls)
 		dst = c.chunk.append(dst)
 	}
 	dst = m.sketch.append(dst)
@@ -347,6 +354,9 @@ func (m *segmentMeta) read(r *reader, version byte) {
 		c.zone = zone{min: r.bytes(), max: r.bytes(), minExact: flags&zoneMinExact != 0, maxExact: flags&zoneMaxExact != 0}
 		if version > firstSegmentVersion {
 			c.blocks = readBlockZones(r, m.rows)
+		}
+		if version > secondSegmentVersion {
+			c.blockNulls = readBlockNulls(r, m.rows)
 		}
 		c.chunk = readChunkRef(r)
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"sort"
 	"sync"
 
 	"skein/catalog"
@@ -10,11 +11,12 @@ import (
 // Snapshot is the rows of a tablet that were committed at or before one
 // timestamp. It pins their data until it is released. Safe for concurrent use.
 type Snapshot struct {
-	tablet   *Tablet
-	ts       uint64
-	view     *view
-	segments []*segmentRef // with at least one visible row, ascending rows
-	release  sync.Once
+	tablet  *Tablet
+	ts      uint64
+	view    *view
+	list    sync.Once
+	listed  []*segmentRef // see segments
+	release sync.Once
 }
 
 // Snapshot pins the state at a timestamp. It returns an *InDoubtError when
@@ -33,12 +35,20 @@ func (t *Tablet) Snapshot(ts uint64) (*Snapshot, error) {
 		s.Release()
 		return nil, err
 	}
-	for _, seg := range v.manifest {
-		if seg.minTS <= ts && !seg.hidden(ts) {
-			s.segments = append(s.segments, seg)
-		}
-	}
 	return s, nil
+}
+
+// segments lists those with at least one visible row, in row order. It is made
+// when it is first needed: a look-up by key does without.
+func (s *Snapshot) segments() []*segmentRef {
+	s.list.Do(func() {
+		for _, seg := range s.view.manifest {
+			if seg.minTS <= s.ts && !seg.hidden(s.ts) {
+				s.listed = append(s.listed, seg)
+			}
+		}
+	})
+	return s.listed
 }
 
 func (v *view) readable(id catalog.TabletID, ts uint64) error {
@@ -88,7 +98,7 @@ func (s *Snapshot) Applied() uint64 { return s.view.applied }
 // Rows is how many rows the snapshot holds.
 func (s *Snapshot) Rows() uint64 {
 	var n uint64
-	for _, seg := range s.segments {
+	for _, seg := range s.segments() {
 		n += uint64(seg.visibleRows(s.ts))
 	}
 	return n
@@ -113,6 +123,21 @@ func (s *segmentRef) visibleRows(ts uint64) int {
 func (s *segmentRef) hidden(ts uint64) bool {
 	return (s.dropped != 0 && s.dropped <= ts) ||
 		(s.deletes != nil && s.deletes.count == s.meta.rows && s.deletes.maxTS <= ts)
+}
+
+// visible reports that a row was committed and not deleted by ts.
+func (s *segmentRef) visible(row int, ts uint64) bool {
+	if s.minTS > ts || (s.dropped != 0 && s.dropped <= ts) {
+		return false
+	}
+	if s.maxTS > ts {
+		i := sort.Search(len(s.runs), func(i int) bool { return int(s.runs[i].row) > row }) - 1
+		if s.runs[i].ts > ts {
+			return false
+		}
+	}
+	died, dead := s.deletes.at(row)
+	return !dead || died > ts
 }
 
 func (s *segmentRef) runEnd(i int) int {

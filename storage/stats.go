@@ -35,14 +35,14 @@ type ColumnStats struct {
 // that it has not seen before the sketches are read.
 func (s *Snapshot) Stats() Stats {
 	table := s.tablet.Table()
-	out := Stats{Rows: s.Rows(), Segments: len(s.segments), Columns: make([]ColumnStats, len(table.Columns))}
+	out := Stats{Rows: s.Rows(), Segments: len(s.segments()), Columns: make([]ColumnStats, len(table.Columns))}
 	distinct := s.distinct()
 	for c := range table.Columns {
 		col := &out.Columns[c]
 		id := table.ColumnID(c)
 		var z zone
 		known := true
-		for _, seg := range s.segments {
+		for _, seg := range s.segments() {
 			at := seg.meta.find(id)
 			if at < 0 {
 				known = false
@@ -97,11 +97,11 @@ func (s *Snapshot) distinct() map[int]uint64 {
 	k := &s.tablet.sketches
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.instance != s.view.instance || len(k.seen) > 2*len(s.segments)+64 {
+	if k.instance != s.view.instance || len(k.seen) > 2*len(s.segments())+64 {
 		k.instance, k.seen, k.columns = s.view.instance, make(map[uint64]bool), make(map[int]*sketch)
 	}
 	r := s.chunks(nil, s.tablet.Table())
-	for _, seg := range s.segments {
+	for _, seg := range s.segments() {
 		if k.seen[seg.id] || seg.meta.sketch.size == 0 {
 			continue
 		}

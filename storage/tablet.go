@@ -49,6 +49,7 @@ type tabletState struct {
 	instance uint64 // of the cache keys
 	counters counters
 	manifest []*segmentRef // ascending firstRow; appended to, never changed in place
+	keys     *keyTree      // of the manifest's segments
 	txns     map[string]*transaction
 	finished map[string]Result
 	order    []string // finished transactions, oldest first
@@ -64,6 +65,7 @@ type view struct {
 	instance uint64
 	applied  uint64
 	manifest []*segmentRef
+	keys     *keyTree
 	prepared []InDoubt
 	horizon  uint64
 	rows     uint64
@@ -213,7 +215,8 @@ func (t *Tablet) publish() {
 	st := t.state
 	v := &view{
 		space: st.space, instance: st.instance, applied: st.counters.applied,
-		manifest: st.manifest, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS, hold: st.counters.holdCounters,
+		manifest: st.manifest, keys: st.keys, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS,
+		hold: st.counters.holdCounters,
 	}
 	for _, tx := range st.txns {
 		if tx.prepared {
@@ -289,6 +292,7 @@ func (st *tabletState) loadSegments(txn *badger.Txn, id catalog.TabletID, match 
 	}
 	for _, s := range st.manifest {
 		st.rows += uint64(s.live())
+		st.keys = st.keys.add(s)
 		st.counters.lastTS = max(st.counters.lastTS, s.maxTS, s.dropped)
 	}
 	return nil

@@ -229,21 +229,46 @@ func (c *keyCheck) committed(set *keySet, visit func(seg *segmentRef, key []byte
 	if c.tx.truncates() {
 		return nil
 	}
-	for _, old := range c.a.st.manifest {
-		if old.dropped != 0 || !set.meta.key.overlaps(old.meta.key) {
-			continue
-		}
-		if old.deletes != nil && old.deletes.count == old.meta.rows {
-			continue
-		}
-		err := set.each(&keySet{a: c.a, id: old.id, meta: old.meta}, func(key []byte, row, other int) bool {
-			return visit(old, key, row, other)
-		})
-		if err != nil {
+	if set.meta.rows <= fewKeys {
+		if err := set.load(); err != nil {
 			return err
 		}
+		for i := range set.meta.rows {
+			key, row := set.sorted.at(i)
+			err := c.overlapping(key, key, func(old *segmentRef) error {
+				return set.probe(&keySet{a: c.a, id: old.id, meta: old.meta}, i, i+1, func(key []byte, _, other int) bool {
+					return visit(old, key, row, other)
+				})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return nil
+	return c.overlapping(set.meta.key.min, set.meta.key.max, func(old *segmentRef) error {
+		return set.each(&keySet{a: c.a, id: old.id, meta: old.meta}, func(key []byte, row, other int) bool {
+			return visit(old, key, row, other)
+		})
+	})
+}
+
+// fewKeys of a segment are looked up one by one.
+const fewKeys = 64
+
+// overlapping passes the committed segments with rows that live and keys from
+// lo to hi to visit.
+func (c *keyCheck) overlapping(lo, hi []byte, visit func(*segmentRef) error) (err error) {
+	st := c.a.st
+	st.keys.overlapping(lo, hi, func(first uint64) bool {
+		old := segmentOf(st.manifest, first)
+		if old.dropped != 0 || (old.deletes != nil && old.deletes.count == old.meta.rows) {
+			return true
+		}
+		err = visit(old)
+		return err == nil
+	})
+	return err
 }
 
 // againstPrepared looks for keys that prepared transactions hold.
@@ -367,11 +392,26 @@ func (s *keySet) each(o *keySet, visit func(key []byte, row, other int) bool) er
 
 // probe looks the keys at sorted positions [first, last) of s up in o.
 func (s *keySet) probe(o *keySet, first, last int, visit func(key []byte, row, other int) bool) error {
-	if err := o.loadIndex(); err != nil {
-		return err
+	few := (last-first)*fewKeys <= o.meta.rows || o.meta.rows == 1
+	if !few {
+		if err := o.loadIndex(); err != nil {
+			return err
+		}
 	}
 	for i := first; i < last; i++ {
 		key, row := s.sorted.at(i)
+		if few {
+			rows, err := o.a.chunks().keyRows(o.id, o.meta, &keyProbe{key, s.hash(i, key)})
+			if err != nil {
+				return err
+			}
+			for _, other := range rows {
+				if !visit(key, row, other) {
+					return nil
+				}
+			}
+			continue
+		}
 		if !o.index.mayContain(s.hash(i, key)) {
 			continue
 		}
@@ -416,7 +456,11 @@ func (s *keySet) loadIndex() (err error) {
 }
 
 func (s *keySet) load() (err error) {
-	if s.sorted == nil {
+	switch {
+	case s.sorted != nil:
+	case s.meta.rows == 1:
+		s.sorted = &sortedKeys{keys: catalog.KeysOf(s.meta.key.min)}
+	default:
 		s.sorted, err = s.a.chunks().sortedKeys(s.id, s.meta)
 	}
 	return err

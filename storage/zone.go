@@ -13,17 +13,9 @@ import (
 // zoneBytes is how much of a string's bounds a zone map keeps.
 const zoneBytes = 32
 
-// zoneOf computes the bounds of a flat vector's values.
-func zoneOf(v *columnar.Vector) zone {
-	lo, hi := extremes(v)
-	if lo < 0 {
-		return zone{}
-	}
-	col := []*columnar.Vector{v}
-	z := zone{
-		min: catalog.AppendKey(nil, col, lo), minExact: true,
-		max: catalog.AppendKey(nil, col, hi), maxExact: true,
-	}
+// newZone returns the bounds for the least and the greatest encoded value.
+func newZone(least, most []byte) zone {
+	z := zone{min: least, minExact: true, max: most, maxExact: true}
 	if len(z.min) > zoneBytes {
 		z.min, z.minExact = z.min[:zoneBytes:zoneBytes], false
 	}
