@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -67,10 +68,13 @@ func readPoint(b testing.TB, tab *Tablet, ts uint64, key int64) int {
 	}
 }
 
+// pointRows is the size of the table that point reads are measured on.
+var pointRows = flag.Int("point-rows", 10_000_000, "rows of the table in BenchmarkPointRead")
+
 // BenchmarkPointRead reads single rows of ten million by key, from segments in
 // key order and from segments whose keys are shuffled.
 func BenchmarkPointRead(b *testing.B) {
-	const rows = 10_000_000
+	rows := int64(*pointRows)
 	for _, order := range []string{"sorted", "shuffled"} {
 		b.Run(order, func(b *testing.B) {
 			tab := mustTablet(b, openTest(b, b.TempDir()), ordersTable())
@@ -87,9 +91,10 @@ func BenchmarkPointRead(b *testing.B) {
 				mustOutcome(b, tab, Staged, stages(txn, 0, seg)...)
 				mustOutcome(b, tab, Committed, Commit{Txn: txn, Segments: 1, Timestamp: 1})
 			}
-			for range 2000 {
+			for range 5000 { // sees the checksums of most chunks
 				readPoint(b, tab, 1, rng.Int64N(rows))
 			}
+			b.ReportAllocs()
 			var times []time.Duration
 			b.ResetTimer()
 			for b.Loop() {
@@ -106,29 +111,39 @@ func BenchmarkPointRead(b *testing.B) {
 	}
 }
 
-// BenchmarkUpsert replaces single rows of a hundred thousand, a million times,
-// and compares a scan after that with one of a table that was loaded at once.
+// upsertCount is how many rows BenchmarkUpsert replaces.
+var upsertCount = flag.Int("upserts", 1_000_000, "rows that BenchmarkUpsert replaces")
+
+// BenchmarkUpsert replaces single rows of a hundred thousand many times, while
+// compaction runs as it does in a worker, and compares a scan after that with
+// one of a table that was loaded at once.
 func BenchmarkUpsert(b *testing.B) {
-	const keys, upserts = 100_000, 1_000_000
+	const keys = 100_000
 	table := intsTable()
 	for b.Loop() {
-		s := openTest(b, b.TempDir())
-		s.opts.DeletedHistory = time.Millisecond
+		s, err := Open(Options{Dir: b.TempDir(), DeletedHistory: time.Millisecond})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close() })
 		tab := mustTablet(b, s, table)
 		rng := rand.New(rand.NewPCG(5, 6))
 		ts := func() uint64 { return uint64(time.Now().UnixMicro()) << 12 }
 		mustOutcome(b, tab, Committed, Commit{Txn: "load", Timestamp: ts(), Inline: encoded(b, table, intsBatch(sequence(0, keys)...)).Parts()[0]})
 		start := time.Now()
 		group := make([]Command, 0, 64)
-		for i := range upserts {
+		most := 0
+		for i := range *upsertCount {
 			seg := encoded(b, table, intsBatch(rng.Int64N(keys)))
 			group = append(group, Commit{Txn: fmt.Sprint(i), Timestamp: ts(), Inline: seg.Parts()[0], OnConflict: OnConflictReplace})
 			if len(group) == cap(group) {
 				mustOutcome(b, tab, Committed, group...)
 				group = group[:0]
+				most = max(most, len(tab.view.Load().manifest))
 			}
 		}
-		b.ReportMetric(upserts/time.Since(start).Seconds(), "upserts/s")
+		b.ReportMetric(float64(*upsertCount)/time.Since(start).Seconds(), "upserts/s")
+		b.ReportMetric(float64(most), "most-segments")
 		start = time.Now()
 		settle(b, tab)
 		b.ReportMetric(time.Since(start).Seconds(), "catch-up-s")

@@ -26,11 +26,20 @@ const (
 // readers of one chunk share its decoding. Values are immutable. Each shard
 // evicts its least recently used entries; the budget is shared by all, so one
 // hot shard may use most of it.
+//
+// Chunks that a scan holds without their being kept count as used until the
+// scan lets go of them: they are memory all the same.
 type chunkCache struct {
 	budget int64
 	used   atomic.Int64
+	passes atomic.Uint64 // chunks of large scans that found the cache full
 	shards [cacheShards]cacheShard
 }
+
+// admitOneIn of the chunks of a scan that is larger than the cache are kept
+// once it is full. Keeping all of them would evict each before the next scan
+// comes round to it, and everything else as well.
+const admitOneIn = 16
 
 const cacheShards = 16
 
@@ -46,6 +55,8 @@ type cacheEntry struct {
 	value any
 	size  int64
 	err   error
+	large bool          // loaded for a scan that is larger than the cache
+	kept  bool          // set with value
 	elem  *list.Element // nil until ready
 }
 
@@ -65,6 +76,21 @@ func (c *chunkCache) shard(k chunkKey) *cacheShard {
 // get returns the value of a key, loading it once for all who ask meanwhile.
 // Failures are not kept.
 func (c *chunkCache) get(k chunkKey, load func() (any, int64, error)) (any, error) {
+	v, _, err := c.getFor(k, false, load)
+	return v, err
+}
+
+// getFor is get for a scan, which is larger than the cache or not. It returns
+// the size of the value unless the cache keeps it.
+func (c *chunkCache) getFor(k chunkKey, large bool, load func() (any, int64, error)) (v any, unkept int64, err error) {
+	e := c.entry(k, large, load)
+	if !e.kept {
+		unkept = e.size
+	}
+	return e.value, unkept, e.err
+}
+
+func (c *chunkCache) entry(k chunkKey, large bool, load func() (any, int64, error)) *cacheEntry {
 	s := c.shard(k)
 	s.mu.Lock()
 	if e := s.entries[k]; e != nil {
@@ -73,13 +99,28 @@ func (c *chunkCache) get(k chunkKey, load func() (any, int64, error)) (any, erro
 		}
 		s.mu.Unlock()
 		<-e.ready
-		return e.value, e.err
+		return e
 	}
-	e := &cacheEntry{key: k, ready: make(chan struct{})}
+	e := &cacheEntry{key: k, large: large, ready: make(chan struct{})}
 	s.entries[k] = e
 	s.mu.Unlock()
 	c.fill(s, e, load)
-	return e.value, e.err
+	return e
+}
+
+// admits reports whether a loaded entry is to be kept.
+func (c *chunkCache) admits(e *cacheEntry) bool {
+	if e.err != nil || e.size > c.budget/4 {
+		return false
+	}
+	return !e.large || c.used.Load()+e.size <= c.budget || c.passes.Add(1)%admitOneIn == 0
+}
+
+// hold counts memory that a scan holds, or no longer does when n is negative.
+func (c *chunkCache) hold(n int64) {
+	if c.used.Add(n) > c.budget && n > 0 {
+		c.shrink(&c.shards[0], nil)
+	}
 }
 
 // peek returns the value of a key if it is there.
@@ -102,11 +143,11 @@ func (c *chunkCache) fill(s *cacheShard, e *cacheEntry, load func() (any, int64,
 	defer func() {
 		s.mu.Lock()
 		if s.entries[e.key] == e { // not dropped meanwhile
-			if e.err != nil || e.size > c.budget/4 {
-				delete(s.entries, e.key)
-			} else {
-				e.elem = s.lru.PushFront(e)
+			if c.admits(e) {
+				e.elem, e.kept = s.lru.PushFront(e), true
 				c.used.Add(e.size)
+			} else {
+				delete(s.entries, e.key)
 			}
 		}
 		s.mu.Unlock()

@@ -51,14 +51,16 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 // was none.
 func (t *Tablet) compactOnce() (done bool, err error) {
 	v, table := t.view.Load(), t.Table()
-	p := picker{manifest: v.manifest, table: table, least: t.store.opts.CompactAfter, old: t.deletesStart()}
+	p := picker{
+		manifest: v.manifest, table: table, least: t.store.opts.CompactAfter, old: t.deletesStart(), defaults: t.store.defaultsOf(table),
+	}
 	run := p.pick()
 	if run == nil {
 		return true, nil
 	}
 	m := newMerge(run, p.old)
 	if m.rows > 0 {
-		if m.segment, err = t.encodeMerged(v, table, m); err != nil {
+		if m.segment, err = t.encodeMerged(v, table, m, p.defaults); err != nil {
 			return false, err
 		}
 	}
@@ -71,6 +73,7 @@ type picker struct {
 	table    *catalog.Table
 	least    int    // segments to merge
 	old      uint64 // rows deleted at or before can be left out
+	defaults *columnDefaults
 }
 
 // droppable is how many rows of a segment can be left out.
@@ -126,18 +129,71 @@ func (p *picker) heavy(s *segmentRef, remain int) bool {
 	return (s.meta.rows-remain)*deadShare > s.meta.rows
 }
 
-// mergeable reports whether two segments can become one: rows that lack a
-// column must not meet rows that have it, for its default is not known here.
+// mergeable reports whether two segments can become one: where rows that lack a
+// column meet rows that have it, its default must be known.
 func (p *picker) mergeable(a, b *segmentRef) bool {
 	if a.dropped != 0 || b.dropped != 0 {
 		return false // a dropped segment goes by itself
 	}
+	if a.meta.sameColumns(b.meta) {
+		return true
+	}
 	for c := range p.table.Columns {
 		id := p.table.ColumnID(c)
-		if (a.meta.find(id) < 0) != (b.meta.find(id) < 0) {
+		if (a.meta.find(id) < 0) != (b.meta.find(id) < 0) && !p.defaults.known(c) {
 			return false
 		}
 	}
+	return true
+}
+
+// sameColumns reports whether two segments have the same columns in order.
+func (m *segmentMeta) sameColumns(o *segmentMeta) bool {
+	if len(m.columns) != len(o.columns) {
+		return false
+	}
+	for i := range m.columns {
+		if m.columns[i].id != o.columns[i].id {
+			return false
+		}
+	}
+	return true
+}
+
+// columnDefaults are what the columns of a table read as in rows that are older
+// than the columns, asked for once.
+type columnDefaults struct {
+	store  *Store
+	table  *catalog.Table
+	asked  []bool
+	failed []bool
+	values []*columnar.Vector // nil for NULL
+}
+
+func (s *Store) defaultsOf(table *catalog.Table) *columnDefaults {
+	n := len(table.Columns)
+	return &columnDefaults{store: s, table: table, asked: make([]bool, n), failed: make([]bool, n), values: make([]*columnar.Vector, n)}
+}
+
+// known reports whether a column's default can be had; a failure is logged, and
+// leaves segments as they are.
+func (d *columnDefaults) known(c int) bool {
+	if d.asked[c] || d.table.Columns[c].Default == "" {
+		return !d.failed[c]
+	}
+	d.asked[c] = true
+	if d.store.opts.DefaultOf == nil {
+		d.failed[c] = true
+		return false
+	}
+	v, err := d.store.opts.DefaultOf(d.table, c)
+	if err != nil {
+		d.failed[c] = true
+		d.store.log.Warn("a column's default cannot be read: segments with and without it stay apart",
+			"table", d.table.QualifiedName(), "column", d.table.Columns[c].Name, "error", err)
+		return false
+	}
+	d.values[c] = v
 	return true
 }
 
@@ -200,35 +256,35 @@ func (m *merge) remaining(s *segmentRef, old uint64) []int32 {
 
 // encodeMerged encodes the rows that remain as one segment. It reads past the
 // cache, as nobody will ask for these chunks again.
-func (t *Tablet) encodeMerged(v *view, table *catalog.Table, m *merge) (*Segment, error) {
-	r := &chunkReader{store: t.store, table: table, tablet: t.id, space: v.space, instance: v.instance, read: t.store.view}
-	present, ordinals := presentColumns(table, m.run[0].meta)
+func (t *Tablet) encodeMerged(v *view, table *catalog.Table, m *merge, defaults *columnDefaults) (*Segment, error) {
+	r := &chunkReader{
+		store: t.store, table: table, tablet: t.id, space: v.space, instance: v.instance, read: t.store.view,
+		defaultOf: func(c int) *columnar.Vector { return defaults.values[c] },
+	}
+	present, ordinals := presentColumns(table, m.run)
 	var batches []*columnar.Batch
 	for i, seg := range m.run {
 		if m.keep[i] != nil && len(m.keep[i]) == 0 {
 			continue
 		}
-		b := &columnar.Batch{Len: seg.meta.rows, Cols: make([]*columnar.Vector, len(ordinals)), Sel: m.keep[i]}
-		for c, ord := range ordinals {
-			var err error
-			if b.Cols[c], err = r.decodeColumn(seg.id, seg.meta, ord); err != nil {
-				return nil, err
-			}
+		cols, err := r.decodeColumns(seg.id, seg.meta, ordinals)
+		if err != nil {
+			return nil, err
 		}
-		batches = append(batches, b)
+		batches = append(batches, &columnar.Batch{Len: seg.meta.rows, Cols: cols, Sel: m.keep[i]})
 	}
 	return EncodeSegment(present, batches)
 }
 
-// presentColumns returns the table less the columns that a segment does not
-// have, and the ordinals of those it has.
-func presentColumns(table *catalog.Table, meta *segmentMeta) (*catalog.Table, []int) {
+// presentColumns returns the table less the columns that no segment of a run
+// has, and the ordinals of the others.
+func presentColumns(table *catalog.Table, run []*segmentRef) (*catalog.Table, []int) {
 	present := *table
 	present.Columns, present.PrimaryKey = nil, make([]int, len(table.PrimaryKey))
 	var ordinals []int
 	for i, c := range table.Columns {
 		c.ID = table.ColumnID(i)
-		if meta.find(c.ID) < 0 {
+		if !slices.ContainsFunc(run, func(s *segmentRef) bool { return s.meta.find(c.ID) >= 0 }) {
 			continue
 		}
 		for k, ord := range table.PrimaryKey {
@@ -450,10 +506,17 @@ func shorten(runs []tsRun, old uint64) (out []tsRun, horizon uint64) {
 	return out, horizon
 }
 
+// worthTrimming reports whether there are many row times of which about half
+// are old: rows come nearly in the order of their times.
+func (s *segmentRef) worthTrimming(old uint64) bool {
+	return len(s.runs) > longRuns && s.runs[len(s.runs)/2].ts <= old
+}
+
 // trimRuns rewrites the manifest records of segments with many row times that
 // nobody needs any more.
 func (t *Tablet) trimRuns() error {
-	if !slices.ContainsFunc(t.view.Load().manifest, func(s *segmentRef) bool { return len(s.runs) > longRuns }) {
+	old := t.historyStart()
+	if !slices.ContainsFunc(t.view.Load().manifest, func(s *segmentRef) bool { return s.worthTrimming(old) }) {
 		return nil
 	}
 	t.applyMu.Lock()
@@ -461,14 +524,13 @@ func (t *Tablet) trimRuns() error {
 	if err := t.failure(); err != nil {
 		return err
 	}
-	old := t.historyStart()
 	a := &applier{t: t, st: t.state, txn: t.store.db.NewTransaction(true)}
 	defer func() { a.txn.Discard() }()
 	manifest := slices.Clone(t.state.manifest)
 	var latest uint64
 	changed := false
 	for i, s := range manifest {
-		if len(s.runs) <= longRuns || a.bytes > applyBytes {
+		if !s.worthTrimming(old) || a.bytes > applyBytes {
 			continue
 		}
 		runs, horizon := shorten(s.runs, old)

@@ -21,6 +21,10 @@ const modelTick = 1 << 12
 // modelDefault is what rows that are older than the added column read as.
 const modelDefault = 7
 
+func modelDefaultOf(*catalog.Table, int) (*columnar.Vector, error) {
+	return columnar.NewConst(catalog.BigInt, columnar.Bytes([]int64{modelDefault}), 1), nil
+}
+
 // machine drives two replicas, of which one is compacted, reopened, replaced by
 // snapshots and forgets deleted rows, next to the model.
 type machine struct {
@@ -297,7 +301,7 @@ func (mc *machine) alter(rt *rapid.T) {
 	if len(t.Columns) > 2 {
 		t.Columns = t.Columns[:2]
 	} else {
-		t.Columns = append(t.Columns, catalog.Column{Name: "extra", Type: catalog.BigInt, Nullable: true})
+		t.Columns = append(t.Columns, catalog.Column{Name: "extra", Type: catalog.BigInt, Nullable: true, Default: fmt.Sprint(modelDefault)})
 		t.AssignColumnIDs()
 	}
 	mc.table = &t
@@ -321,7 +325,7 @@ func (mc *machine) reopen(rt *rapid.T) {
 func (mc *machine) start() {
 	mc.store = openQuiet(mc.t, mc.dir, Options{
 		CompactAfter: 2, History: 3 * time.Microsecond, DeletedHistory: 2 * time.Microsecond,
-		Now: func() time.Time { return time.UnixMicro(mc.now) },
+		Now: func() time.Time { return time.UnixMicro(mc.now) }, DefaultOf: modelDefaultOf,
 	})
 	mc.tab = mustTablet(mc.t, mc.store, mc.table)
 }
@@ -377,8 +381,9 @@ func (mc *machine) compare(rt *rapid.T, s *Snapshot, ts uint64, key *int64) {
 	added := len(mc.table.Columns) > 2
 	if added {
 		opts.Columns = append(opts.Columns, 2)
-		opts.DefaultOf = func(int) *columnar.Vector {
-			return columnar.NewConst(catalog.BigInt, columnar.Bytes([]int64{modelDefault}), 1)
+		opts.DefaultOf = func(c int) *columnar.Vector {
+			v, _ := modelDefaultOf(mc.table, c)
+			return v
 		}
 	}
 	var want [4][]int64

@@ -29,11 +29,19 @@ type keyReader func(key []byte, read func([]byte) error) error
 
 // column returns a whole column of a segment; it is immutable.
 func (r *chunkReader) column(id uint64, meta *segmentMeta, col int) (*columnar.Vector, error) {
+	v, _, err := r.columnFor(id, meta, col, false)
+	return v, err
+}
+
+// columnFor is column for a scan, which is larger than the cache or not. It
+// returns the column's size unless the cache keeps it.
+func (r *chunkReader) columnFor(id uint64, meta *segmentMeta, col int, large bool) (*columnar.Vector, int64, error) {
 	at := meta.find(r.table.ColumnID(col))
 	if at < 0 {
-		return r.missing(col, meta.rows)
+		v, err := r.missing(col, meta.rows)
+		return v, 0, err
 	}
-	v, err := r.store.cache.get(chunkKey{r.instance, id, int32(at)}, func() (any, int64, error) {
+	v, unkept, err := r.store.cache.getFor(chunkKey{r.instance, id, int32(at)}, large, func() (any, int64, error) {
 		v, err := r.decodeColumn(id, meta, col)
 		if err != nil {
 			return nil, 0, err
@@ -41,9 +49,9 @@ func (r *chunkReader) column(id uint64, meta *segmentMeta, col int) (*columnar.V
 		return v, vectorSize(v), nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return v.(*columnar.Vector), nil
+	return v.(*columnar.Vector), unkept, nil
 }
 
 // decodeColumn is column without the cache.
@@ -61,6 +69,36 @@ func (r *chunkReader) decodeColumn(id uint64, meta *segmentMeta, col int) (v *co
 		return nil, r.failed(id, fmt.Sprintf("column %q", c.Name), err)
 	}
 	return v, nil
+}
+
+// decodeColumns is decodeColumn for several. A small segment is looked up once
+// for all of them.
+func (r *chunkReader) decodeColumns(id uint64, meta *segmentMeta, ordinals []int) ([]*columnar.Vector, error) {
+	cols := make([]*columnar.Vector, len(ordinals))
+	if meta.parts > 1 {
+		for i, col := range ordinals {
+			var err error
+			if cols[i], err = r.decodeColumn(id, meta, col); err != nil {
+				return nil, err
+			}
+		}
+		return cols, nil
+	}
+	var failed error
+	err := r.read(r.space.key(partKey(id, 0)), func(part []byte) error {
+		once := *r
+		once.read = func(_ []byte, read func([]byte) error) error { return read(part) }
+		for i, col := range ordinals {
+			if cols[i], failed = once.decodeColumn(id, meta, col); failed != nil {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, r.failed(id, "its only part", err)
+	}
+	return cols, failed
 }
 
 // columnRange returns the rows [from, to) of a column. Unless the column is in

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"sync"
 	"sync/atomic"
 
 	"skein/catalog"
@@ -44,6 +45,8 @@ type scan struct {
 	ts      uint64
 	columns []int
 	rowIDs  bool
+	large   bool // more than the cache can hold next to anything else
+	snap    *Snapshot
 	units   []*scanUnit
 	next    atomic.Int64 // index of the first unit nobody started
 }
@@ -57,8 +60,15 @@ type scanUnit struct {
 	next     atomic.Int64 // first block nobody took
 	end      int64        // block after the last
 	// sparse units are decoded block by block, not whole columns at once.
-	sparse  bool
-	vectors atomic.Pointer[[]*columnar.Vector] // set by whoever decoded first
+	sparse   bool
+	decoding sync.Mutex
+	vectors  atomic.Pointer[decodedUnit] // set by whoever decoded first
+}
+
+// decodedUnit is the columns of a unit's segment.
+type decodedUnit struct {
+	columns []*columnar.Vector
+	unkept  int64 // bytes that the cache does not keep
 }
 
 // sparseShare: units that want fewer than one row in so many are sparse.
@@ -100,11 +110,12 @@ func (s *Snapshot) Scan(opts ScanOptions) ([]*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc := &scan{reader: s.chunks(opts.DefaultOf, table), ts: s.ts, columns: opts.Columns, rowIDs: opts.RowIDs}
+	sc := &scan{reader: s.chunks(opts.DefaultOf, table), ts: s.ts, columns: opts.Columns, rowIDs: opts.RowIDs, snap: s}
 	if sc.units, err = s.plan(sc.reader, filters); err != nil {
 		return nil, err
 	}
 	batches := 0
+	sc.large = sc.decodedSize() > s.tablet.store.cache.budget/2
 	for _, u := range sc.units {
 		batches += (u.wanted() + blockRows - 1) / blockRows
 	}
@@ -326,7 +337,7 @@ func (s *Scanner) Next(ctx context.Context) (*columnar.Batch, error) {
 		}
 		block := s.unit.next.Add(1) - 1
 		if block >= s.unit.end {
-			s.unit.vectors.Store(nil) // a scan holds no more than it is reading
+			s.scan.letGo(s.unit) // a scan holds no more than it is reading
 			s.unit = nil
 			continue
 		}
@@ -379,7 +390,7 @@ func (s *Scanner) batch(u *scanUnit, from, to int) (*columnar.Batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i, v := range vectors {
+		for i, v := range vectors.columns {
 			b.Cols[i] = v.Slice(from, to)
 		}
 	}
@@ -392,19 +403,53 @@ func (s *Scanner) batch(u *scanUnit, from, to int) (*columnar.Batch, error) {
 
 // decoded returns the columns of a unit's segment, held for the rest of the
 // scan of that segment so that eviction does not decode them again.
-func (s *scan) decoded(u *scanUnit) ([]*columnar.Vector, error) {
-	if p := u.vectors.Load(); p != nil {
-		return *p, nil
+func (s *scan) decoded(u *scanUnit) (*decodedUnit, error) {
+	if d := u.vectors.Load(); d != nil {
+		return d, nil
 	}
-	vectors := make([]*columnar.Vector, len(s.columns))
+	u.decoding.Lock()
+	defer u.decoding.Unlock()
+	if d := u.vectors.Load(); d != nil {
+		return d, nil
+	}
+	d := &decodedUnit{columns: make([]*columnar.Vector, len(s.columns))}
 	for i, c := range s.columns {
-		var err error
-		if vectors[i], err = s.reader.column(u.segment.id, u.segment.meta, c); err != nil {
+		v, unkept, err := s.reader.columnFor(u.segment.id, u.segment.meta, c, s.large)
+		if err != nil {
 			return nil, err
 		}
+		d.columns[i] = v
+		d.unkept += unkept
 	}
-	u.vectors.Store(&vectors)
-	return vectors, nil
+	s.snap.hold(d.unkept)
+	u.vectors.Store(d)
+	return d, nil
+}
+
+// letGo of what a unit holds.
+func (s *scan) letGo(u *scanUnit) {
+	if d := u.vectors.Swap(nil); d != nil {
+		s.snap.hold(-d.unkept)
+	}
+}
+
+// decodedSize is about how many bytes the scan decodes to.
+func (s *scan) decodedSize() (n int64) {
+	table := s.reader.table
+	for _, u := range s.units {
+		if u.sparse {
+			continue
+		}
+		for _, c := range s.columns {
+			at := u.segment.meta.find(table.ColumnID(c))
+			if at < 0 {
+				continue
+			}
+			width := max(columnar.Width(catalog.PhysicalType(table.Columns[c].Type)), 4)
+			n += max(int64(u.segment.meta.columns[at].chunk.size), int64(width*u.segment.meta.rows))
+		}
+	}
+	return n
 }
 
 // visible lists, relative to from, the rows of [from, to) that the scan's

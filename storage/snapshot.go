@@ -3,6 +3,7 @@ package storage
 import (
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"skein/catalog"
 	"skein/sqlstate"
@@ -17,6 +18,7 @@ type Snapshot struct {
 	list    sync.Once
 	listed  []*segmentRef // see segments
 	release sync.Once
+	held    atomic.Int64 // bytes of decoded chunks that scans hold and the cache does not keep
 }
 
 // Snapshot pins the state at a timestamp. It returns an *InDoubtError when
@@ -73,6 +75,7 @@ func (v *view) readable(id catalog.TabletID, ts uint64) error {
 func (s *Snapshot) Release() {
 	s.release.Do(func() {
 		t := s.tablet
+		s.hold(-s.held.Load()) // of scans that were not read to their end
 		t.pinMu.Lock()
 		if t.pins[s.view.seq]--; t.pins[s.view.seq] == 0 {
 			delete(t.pins, s.view.seq)
@@ -83,6 +86,14 @@ func (s *Snapshot) Release() {
 			t.store.kick(t.id)
 		}
 	})
+}
+
+// hold counts what scans hold against the cache's budget.
+func (s *Snapshot) hold(n int64) {
+	if n != 0 {
+		s.held.Add(n)
+		s.tablet.store.cache.hold(n)
+	}
 }
 
 // Timestamp is what the snapshot was taken at.

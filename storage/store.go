@@ -14,6 +14,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 
 	"skein/catalog"
+	"skein/columnar"
 	"skein/sqlstate"
 )
 
@@ -36,6 +37,11 @@ type Options struct {
 	// writes through memory maps, which a full volume turns into crashes.
 	// Negative turns the check off.
 	ReserveBytes int64
+	// DefaultOf returns, as a constant vector of the physical type, what a
+	// column with a default reads as in rows that are older than the column; nil
+	// is NULL. Without it compaction leaves segments with and without such a
+	// column apart.
+	DefaultOf func(table *catalog.Table, column int) (*columnar.Vector, error)
 	// Now is the wall clock, default time.Now. It serves History only.
 	Now func() time.Time
 }

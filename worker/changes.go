@@ -121,22 +121,36 @@ func staleTable(table *catalog.Table, planned uint64) error {
 // rows, not of others; it was checked when the column was added.
 func defaultsOf(ctx context.Context, table *catalog.Table) func(column int) *columnar.Vector {
 	return func(column int) *columnar.Vector {
-		c := &table.Columns[column]
-		if c.Default == "" {
-			return nil
-		}
-		e, err := sql.Default(ctx, c)
+		v, err := defaultOf(ctx, &table.Columns[column])
 		if err != nil {
 			return nil
 		}
-		eval, err := exec.Compile(e, arrow.NewSchema(nil, nil))
-		if err != nil {
-			return nil
-		}
-		v, err := eval.Eval(&columnar.Batch{Len: 1})
-		if err != nil {
-			return nil
-		}
-		return v.Clone()
+		return v
 	}
+}
+
+// ColumnDefault is storage.Options.DefaultOf: what a column reads as in rows
+// that are older than the column.
+func ColumnDefault(table *catalog.Table, column int) (*columnar.Vector, error) {
+	return defaultOf(context.Background(), &table.Columns[column])
+}
+
+// defaultOf evaluates a column's default to a constant vector, nil for none.
+func defaultOf(ctx context.Context, c *catalog.Column) (*columnar.Vector, error) {
+	if c.Default == "" {
+		return nil, nil
+	}
+	e, err := sql.Default(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	eval, err := exec.Compile(e, arrow.NewSchema(nil, nil))
+	if err != nil {
+		return nil, err
+	}
+	v, err := eval.Eval(&columnar.Batch{Len: 1})
+	if err != nil {
+		return nil, err
+	}
+	return v.Clone(), nil
 }

@@ -14,6 +14,7 @@ import (
 	"skein/cmd/skein/internal/config"
 	"skein/consensus"
 	"skein/storage"
+	"skein/worker"
 )
 
 // devStart bounds how long the parts of `skein dev` may take to get ready.
@@ -62,7 +63,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	const id = catalog.NodeID(1)
 	node, err := p.startWorker(ctx, inner, consensus.NodeConfig{
 		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
-		Store:   storage.Options{CacheBytes: cacheBytes},
+		Store:   storage.Options{CacheBytes: cacheBytes, DefaultOf: worker.ColumnDefault},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 	}
 	node, err := p.startWorker(ctx, l, consensus.NodeConfig{
 		Cluster: c.Cluster, NodeID: catalog.NodeID(c.NodeID), DataDir: c.Data, Members: members,
-		Store: storage.Options{CacheBytes: c.Bytes(&c.Memory)},
+		Store: storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
 	})
 	if err != nil {
 		return err
