@@ -68,6 +68,9 @@ func (t *Tablet) Apply(index uint64, commands ...Command) ([]Result, error) {
 	}
 	t.publish()
 	t.bury(deadData{space: a.st.space, instance: a.st.instance, segments: a.dead})
+	if a.grown {
+		t.written.Store(t.store.opts.Now().UnixNano())
+	}
 	if a.grown || len(a.dead) > 0 {
 		t.store.kick(t.id)
 	}

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,6 +16,9 @@ import (
 
 // modelTick is a microsecond of timestamps.
 const modelTick = 1 << 12
+
+// modelKeys is how many keys there are.
+const modelKeys = 240
 
 // modelDefault is what rows that are older than the added column read as.
 const modelDefault = 7
@@ -37,6 +39,8 @@ type machine struct {
 	table  *catalog.Table
 	now    int64 // microseconds
 	nextID int
+	pinned []pinned
+	steps  int
 }
 
 func (mc *machine) apply(rt *rapid.T, c Command) Result {
@@ -107,10 +111,17 @@ func (mc *machine) finish(id string, r Result) Result {
 
 // segment draws rows and encodes them with the current version of the table.
 func (mc *machine) segment(rt *rapid.T) (modelSegment, *Segment) {
-	seg := modelSegment{mode: ConflictMode(rapid.IntRange(0, 2).Draw(rt, "mode"))}
+	mode := ConflictMode(rapid.IntRange(0, 2).Draw(rt, "mode"))
+	return mc.rowsOf(rt, mode, rapid.SliceOfN(rapid.Int64Range(0, modelKeys/4), 1, 5).Draw(rt, "keys")...)
+}
+
+// rowsOf encodes rows with the given keys and values that differ between calls.
+func (mc *machine) rowsOf(rt *rapid.T, mode ConflictMode, keys ...int64) (modelSegment, *Segment) {
+	seg := modelSegment{mode: mode}
 	cols := make([][]int64, len(mc.table.Columns))
-	for _, key := range rapid.SliceOfN(rapid.Int64Range(0, 60), 1, 5).Draw(rt, "keys") {
-		r := modelRow{key: key, value: rapid.Int64Range(0, 9).Draw(rt, "value")}
+	value := rapid.Int64Range(0, 9).Draw(rt, "value")
+	for i, key := range keys {
+		r := modelRow{key: key, value: (value + int64(i)) % 10}
 		cols[0], cols[1] = append(cols[0], r.key), append(cols[1], r.value)
 		if len(cols) > 2 {
 			r.column, r.extra = mc.table.Columns[2].ID, r.value*10
@@ -266,6 +277,46 @@ func (mc *machine) commit(rt *rapid.T) {
 	mc.decideAndLand(rt, id, tx, c, c.Timestamp)
 }
 
+// update deletes a row and inserts another with its key, in one command.
+func (mc *machine) update(rt *rapid.T) {
+	var live []uint64
+	for id, r := range mc.m.rows {
+		if r.died == 0 {
+			live = append(live, uint64(id))
+		}
+	}
+	if len(live) == 0 {
+		return
+	}
+	victim := rapid.SampledFrom(live).Draw(rt, "row")
+	mc.nextID++
+	id := fmt.Sprint("t", mc.nextID)
+	rows, seg := mc.rowsOf(rt, OnConflictError, mc.m.rows[victim].key)
+	c := Commit{Txn: id, Timestamp: mc.tick(rt), Inline: seg.Parts()[0], InlineDelete: []uint64{victim}}
+	tx := mc.open(id)
+	tx.segments, tx.lists = append(tx.segments, rows), append(tx.lists, c.InlineDelete)
+	mc.decideAndLand(rt, id, tx, c, c.Timestamp)
+}
+
+// bulk loads more rows than a key index without a filter has, in any order.
+func (mc *machine) bulk(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "really") > 0 {
+		return
+	}
+	keys := make([]int64, bloomMinRows+rapid.IntRange(0, 100).Draw(rt, "more"))
+	start, step := rapid.Int64Range(0, modelKeys).Draw(rt, "start"), rapid.Int64Range(1, 50).Draw(rt, "step")
+	for i := range keys {
+		keys[i] = (start + int64(i)*step) % modelKeys
+	}
+	mc.nextID++
+	id := fmt.Sprint("t", mc.nextID)
+	rows, seg := mc.rowsOf(rt, rapid.SampledFrom([]ConflictMode{OnConflictIgnore, OnConflictReplace}).Draw(rt, "mode"), keys...)
+	c := Commit{Txn: id, Timestamp: mc.tick(rt), Inline: seg.Parts()[0], OnConflict: rows.mode}
+	tx := mc.open(id)
+	tx.segments = append(tx.segments, rows)
+	mc.decideAndLand(rt, id, tx, c, c.Timestamp)
+}
+
 func (mc *machine) abort(rt *rapid.T) {
 	id := mc.txn(rt)
 	var c Command = Abort{Txn: id}
@@ -316,6 +367,7 @@ func (mc *machine) reopen(rt *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(rt, "really") > 0 {
 		return // opening a database is slow
 	}
+	mc.unpin()
 	if err := mc.store.Close(); err != nil {
 		rt.Fatal(err)
 	}
@@ -324,133 +376,22 @@ func (mc *machine) reopen(rt *rapid.T) {
 
 func (mc *machine) start() {
 	mc.store = openQuiet(mc.t, mc.dir, Options{
-		CompactAfter: 2, History: 3 * time.Microsecond, DeletedHistory: 2 * time.Microsecond,
+		CompactAfter: 4, QuietAfter: 4 * time.Microsecond, History: 3 * time.Microsecond, DeletedHistory: 2 * time.Microsecond,
 		Now: func() time.Time { return time.UnixMicro(mc.now) }, DefaultOf: modelDefaultOf,
 	})
 	mc.tab = mustTablet(mc.t, mc.store, mc.table)
 }
 
+// install replaces one replica by a snapshot of the other. What the compacted
+// one has forgotten the other then has, too.
 func (mc *machine) install(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "back") == 0 {
+		if err := mc.peer.InstallSnapshot(bytes.NewReader(saved(mc.t, mc.tab)), nil); err != nil {
+			rt.Fatal(err)
+		}
+		return
+	}
 	if err := mc.tab.InstallSnapshot(bytes.NewReader(saved(mc.t, mc.peer)), nil); err != nil {
 		rt.Fatal(err)
 	}
-}
-
-// check compares what a reader at some timestamp sees with the model.
-func (mc *machine) check(rt *rapid.T) {
-	live := uint64(0)
-	for _, r := range mc.m.rows {
-		if r.died == 0 {
-			live++
-		}
-	}
-	ts := mc.m.latest + 2*modelTick
-	if back := rapid.Uint64Range(0, 20).Draw(rt, "back") * modelTick; back < ts {
-		ts -= back
-	}
-	for _, tab := range []*Tablet{mc.tab, mc.peer} {
-		if tab.Rows() != live {
-			rt.Fatalf("the tablet has %d rows, want %d", tab.Rows(), live)
-		}
-		s, err := tab.Snapshot(ts)
-		var in *InDoubtError
-		switch doubt := mc.m.doubt(); {
-		case doubt > 0:
-			if !errors.As(err, &in) || len(in.Txns) != doubt {
-				rt.Fatalf("%d transactions in doubt: %v", doubt, err)
-			}
-			return
-		case err != nil && ts < uint64(max(mc.now-2, 0))*modelTick && sqlstate.CodeOf(err) == sqlstate.SerializationFailure:
-			continue // the rows it would need may be gone
-		case err != nil:
-			rt.Fatal(err)
-		}
-		mc.compare(rt, s, ts, nil)
-		key := rapid.Int64Range(0, 60).Draw(rt, "key")
-		mc.compare(rt, s, ts, &key)
-		s.Release()
-	}
-}
-
-// compare reads all rows, or those with a key, and compares them.
-func (mc *machine) compare(rt *rapid.T, s *Snapshot, ts uint64, key *int64) {
-	opts := ScanOptions{Columns: []int{0, 1}, RowIDs: true}
-	if key != nil {
-		opts.Predicates = []Predicate{{Column: 0, Op: OpEqual, Values: []any{*key}}}
-	}
-	added := len(mc.table.Columns) > 2
-	if added {
-		opts.Columns = append(opts.Columns, 2)
-		opts.DefaultOf = func(c int) *columnar.Vector {
-			v, _ := modelDefaultOf(mc.table, c)
-			return v
-		}
-	}
-	var want [4][]int64
-	for id, r := range mc.m.rows {
-		if r.born > ts || (r.died != 0 && r.died <= ts) || (key != nil && r.key != *key) {
-			continue
-		}
-		want[0], want[1], want[3] = append(want[0], r.key), append(want[1], r.value), append(want[3], int64(id))
-		if added {
-			extra := int64(modelDefault)
-			if r.column == mc.table.Columns[2].ID {
-				extra = r.extra
-			}
-			want[2] = append(want[2], extra)
-		}
-	}
-	if key == nil && s.Rows() != uint64(len(want[0])) {
-		rt.Fatalf("%d rows, want %d", s.Rows(), len(want[0]))
-	}
-	batch := drain(mc.t, s, opts)
-	got := [4][]int64{columnar.Values[int64](batch.Cols[0]), columnar.Values[int64](batch.Cols[1])}
-	if added {
-		got[2] = columnar.Values[int64](batch.Cols[2])
-	}
-	got[3] = columnar.Values[int64](batch.Cols[len(batch.Cols)-1])
-	if key != nil {
-		got, want = pick(got, *key), pick(want, *key)
-	}
-	for i := range got {
-		if !slices.Equal(got[i], want[i]) {
-			rt.Fatalf("at %d, key %v: column %d is %v, want %v", ts, key, i, got[i], want[i])
-		}
-	}
-}
-
-// pick leaves the rows with a key: a scan may return others.
-func pick(cols [4][]int64, key int64) (out [4][]int64) {
-	for i, k := range cols[0] {
-		if k != key {
-			continue
-		}
-		for c := range cols {
-			if cols[c] != nil {
-				out[c] = append(out[c], cols[c][i])
-			}
-		}
-	}
-	return out
-}
-
-func TestAgainstModel(t *testing.T) {
-	peers := openQuiet(t, t.TempDir(), Options{Now: func() time.Time { return time.Unix(0, 0) }})
-	mc := &machine{t: t, dir: t.TempDir(), table: intsTable()}
-	mc.start()
-	rapid.Check(t, func(rt *rapid.T) {
-		for _, s := range []*Store{mc.store, peers} {
-			if err := s.DropTablet(noCancel, testTablet); err != nil {
-				rt.Fatal(err)
-			}
-		}
-		mc.m = &model{txns: make(map[string]*modelTxn), outcomes: make(map[string]Result)}
-		mc.nextID, mc.now, mc.table = 0, 0, intsTable()
-		mc.tab, mc.peer = mustTablet(t, mc.store, mc.table), mustTablet(t, peers, mc.table)
-		rt.Repeat(map[string]func(*rapid.T){
-			"stage": mc.stage, "delete": mc.stageDelete, "prepare": mc.prepare, "commit": mc.commit, "commit more": mc.commit,
-			"truncate": mc.truncate, "abort": mc.abort, "alter": mc.alter,
-			"compact": mc.compact, "age": mc.age, "reopen": mc.reopen, "install": mc.install, "": mc.check,
-		})
-	})
 }

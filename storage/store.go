@@ -33,6 +33,9 @@ type Options struct {
 	DeletedHistory time.Duration
 	// CompactAfter is how many adjacent small segments are merged, default 8.
 	CompactAfter int
+	// QuietAfter is how long after the last write a tablet's segments are made as
+	// large and as free of deleted rows as they can be, default 30 seconds.
+	QuietAfter time.Duration
 	// ReserveBytes of the volume must stay free, default 128 MiB: the database
 	// writes through memory maps, which a full volume turns into crashes.
 	// Negative turns the check off.
@@ -123,6 +126,9 @@ func (o Options) withDefaults() Options {
 	o.DeletedHistory = min(o.DeletedHistory, o.History)
 	if o.CompactAfter < 2 {
 		o.CompactAfter = 8
+	}
+	if o.QuietAfter <= 0 {
+		o.QuietAfter = 30 * time.Second
 	}
 	if o.Now == nil {
 		o.Now = time.Now

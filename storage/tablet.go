@@ -40,6 +40,7 @@ type Tablet struct {
 	dead  []deadData
 
 	broken   atomic.Pointer[error]
+	written  atomic.Int64 // when, in nanoseconds, rows were last committed or the tablet was opened
 	sketches sketches
 }
 
@@ -115,6 +116,7 @@ func newTablet(s *Store, table *catalog.Table, id catalog.TabletID) (*Tablet, er
 	}
 	t := &Tablet{store: s, id: id, pins: make(map[uint64]int)}
 	t.table.Store(table)
+	t.written.Store(s.opts.Now().UnixNano())
 	if t.state, err = t.load(sp); err != nil {
 		return nil, err
 	}

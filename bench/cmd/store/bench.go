@@ -41,8 +41,16 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.parts["replicas"] {
-		return b.replicated(ctx)
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"replicas", b.replicated}, {"lookup", b.lookups}, {"upsert", b.upserts}, {"memory", b.memory}} {
+		if !b.parts[part.name] {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
+			return fmt.Errorf("measuring %s: %w", part.name, err)
+		}
 	}
 	return nil
 }

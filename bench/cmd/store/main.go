@@ -18,6 +18,7 @@ import (
 
 type options struct {
 	skein   string // the binary
+	module  string // Skein's source, for the benchmarks inside the store
 	parquet string // lineitem
 	output  string // JSON
 	scratch string
@@ -27,7 +28,7 @@ type options struct {
 }
 
 // partNames are what can be measured, in the order of a run.
-var partNames = []string{"ingest", "scan", "point", "replicas", "duck"}
+var partNames = []string{"ingest", "scan", "point", "replicas", "lookup", "upsert", "memory", "duck"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -67,6 +68,7 @@ func parse(args []string) (*options, error) {
 	o := &options{parts: map[string]bool{}}
 	fs := flag.NewFlagSet("store", flag.ContinueOnError)
 	fs.StringVar(&o.skein, "skein", "../bin/skein", "Skein's binary")
+	fs.StringVar(&o.module, "module", "..", "directory of Skein's module, for the parts lookup and upsert")
 	dir := fs.String("parquet", ".data/sf1", "directory with lineitem.parquet, as bench-tpch makes it")
 	fs.StringVar(&o.output, "json", "results/store.json", "result file, empty for none")
 	fs.StringVar(&o.scratch, "scratch", "", "where data directories are made (default the system's)")
