@@ -55,7 +55,7 @@ type cacheEntry struct {
 	value any
 	size  int64
 	err   error
-	large bool          // loaded for a scan that is larger than the cache
+	large bool          // wanted only by scans that are larger than the cache
 	kept  bool          // set with value
 	elem  *list.Element // nil until ready
 }
@@ -94,8 +94,8 @@ func (c *chunkCache) entry(k chunkKey, large bool, load func() (any, int64, erro
 	s := c.shard(k)
 	s.mu.Lock()
 	if e := s.entries[k]; e != nil {
-		if e.elem != nil {
-			s.lru.MoveToFront(e.elem)
+		if !large {
+			s.touch(e)
 		}
 		s.mu.Unlock()
 		<-e.ready
@@ -132,8 +132,16 @@ func (c *chunkCache) peek(k chunkKey) (any, bool) {
 	if e == nil || e.elem == nil {
 		return nil, false
 	}
-	s.lru.MoveToFront(e.elem)
+	s.touch(e)
 	return e.value, true
+}
+
+// touch makes an entry the most recent one of its locked shard.
+func (s *cacheShard) touch(e *cacheEntry) {
+	e.large = false
+	if e.elem != nil {
+		s.lru.MoveToFront(e.elem)
+	}
 }
 
 // fill loads an entry that is registered in its shard and releases the waiters
@@ -144,7 +152,11 @@ func (c *chunkCache) fill(s *cacheShard, e *cacheEntry, load func() (any, int64,
 		s.mu.Lock()
 		if s.entries[e.key] == e { // not dropped meanwhile
 			if c.admits(e) {
-				e.elem, e.kept = s.lru.PushFront(e), true
+				if e.kept = true; e.large {
+					e.elem = s.lru.PushBack(e)
+				} else {
+					e.elem = s.lru.PushFront(e)
+				}
 				c.used.Add(e.size)
 			} else {
 				delete(s.entries, e.key)
@@ -158,21 +170,27 @@ func (c *chunkCache) fill(s *cacheShard, e *cacheEntry, load func() (any, int64,
 }
 
 // shrink evicts until the budget holds, first from the shard that grew by the
-// entry keep, which stays: it is about to be used.
+// entry keep, which stays: it is about to be used. What large scans left goes
+// before anything else.
 func (c *chunkCache) shrink(s *cacheShard, keep *cacheEntry) {
-	for i := -1; i < cacheShards && c.used.Load() > c.budget; i++ {
-		if i >= 0 {
-			s = &c.shards[i]
-		}
-		s.mu.Lock()
-		for c.used.Load() > c.budget && s.lru.Len() > 0 {
-			oldest := s.lru.Back().Value.(*cacheEntry)
-			if oldest == keep {
-				break // the newest of its shard is the only one left there
+	for _, largeOnly := range []bool{true, false} {
+		for i := -1; i < cacheShards && c.used.Load() > c.budget; i++ {
+			if i >= 0 {
+				s = &c.shards[i]
 			}
-			c.remove(s, oldest)
+			s.mu.Lock()
+			for c.used.Load() > c.budget {
+				elem := s.lru.Back()
+				if elem != nil && elem.Value.(*cacheEntry) == keep {
+					elem = elem.Prev()
+				}
+				if elem == nil || (largeOnly && !elem.Value.(*cacheEntry).large) {
+					break
+				}
+				c.remove(s, elem.Value.(*cacheEntry))
+			}
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
 	}
 }
 

@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"skein/catalog"
 	"skein/columnar"
 	"skein/sqlstate"
 )
@@ -143,5 +145,77 @@ func TestBackgroundCompactionRuns(t *testing.T) {
 	}
 	if got := len(keysAt(t, tab, 300)); got != 200 {
 		t.Errorf("%d rows", got)
+	}
+}
+
+// TestCompactionAcrossAddedColumns merges rows that are older than a column
+// with rows that have it.
+func TestCompactionAcrossAddedColumns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		byDefault string
+		of        func(*catalog.Table, int) (*columnar.Vector, error)
+		segments  int
+		want      []int64 // of the added column; -1 is NULL
+	}{
+		"no default":      {"", nil, 1, []int64{-1, -1, 3, 4}},
+		"default":         {"7", modelDefaultOf, 1, []int64{7, 7, 3, 4}},
+		"default unknown": {"7", nil, 4, []int64{-1, -1, 3, 4}},
+		"default fails": {"7", func(*catalog.Table, int) (*columnar.Vector, error) {
+			return nil, errors.New("no such function")
+		}, 4, []int64{-1, -1, 3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openQuiet(t, t.TempDir(), Options{CompactAfter: 4, DefaultOf: tc.of, Now: func() time.Time { return time.Unix(0, 0) }})
+			tab := mustTablet(t, s, intsTable())
+			insert(t, tab, "a", 1, intsBatch(1))
+			insert(t, tab, "b", 1, intsBatch(2))
+			wider := *intsTable()
+			wider.Columns = append(wider.Columns, catalog.Column{Name: "extra", Type: catalog.BigInt, Nullable: true, Default: tc.byDefault})
+			wider.AssignColumnIDs()
+			if err := tab.SetTable(&wider); err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range []int64{3, 4} {
+				insert(t, tab, fmt.Sprint(k), 1, batchOf(ints(k), ints(k), ints(k)))
+			}
+			settle(t, tab)
+			if n := len(tab.view.Load().manifest); n != tc.segments {
+				t.Errorf("%d segments, want %d", n, tc.segments)
+			}
+			batch := drain(t, mustSnapshot(t, tab, 1), ScanOptions{Columns: []int{0, 2}, RowIDs: true})
+			for i, want := range tc.want {
+				got := int64(-1)
+				if v := batch.Cols[1]; !v.IsNull(i) {
+					got = columnar.Values[int64](v)[i]
+				}
+				if got != want {
+					t.Errorf("row %d: %d, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestQuietTabletsAreTidied writes, lets time pass and finds one segment
+// without marks.
+func TestQuietTabletsAreTidied(t *testing.T) {
+	now := time.UnixMicro(1 << 40)
+	s := openQuiet(t, t.TempDir(), Options{
+		CompactAfter: 8, DeletedHistory: time.Second, QuietAfter: time.Minute, Now: func() time.Time { return now },
+	})
+	tab := mustTablet(t, s, intsTable())
+	ts := func() uint64 { return uint64(now.UnixMicro()) << 12 }
+	insert(t, tab, "a", ts(), intsBatch(sequence(0, 1000)...))
+	insert(t, tab, "b", ts(), intsBatch(sequence(1000, 900)...))
+	mustOutcome(t, tab, Committed, Commit{Txn: "c", Timestamp: ts() + 1, InlineDelete: []uint64{1, 2, 3}, Deletes: 0})
+	settle(t, tab)
+	if n := len(tab.view.Load().manifest); n != 2 {
+		t.Fatalf("%d segments while the tablet is written to", n)
+	}
+	now = now.Add(2 * time.Minute)
+	settle(t, tab)
+	manifest := tab.view.Load().manifest
+	if len(manifest) != 1 || manifest[0].deletes != nil || manifest[0].meta.rows != 1897 {
+		t.Errorf("%d segments, the first of %d rows", len(manifest), manifest[0].meta.rows)
 	}
 }

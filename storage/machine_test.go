@@ -303,7 +303,7 @@ func (mc *machine) bulk(rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "really") > 0 {
 		return
 	}
-	keys := make([]int64, bloomMinRows+rapid.IntRange(0, 100).Draw(rt, "more"))
+	keys := make([]int64, bloomMinRows+rapid.IntRange(0, 250).Draw(rt, "more"))
 	start, step := rapid.Int64Range(0, modelKeys).Draw(rt, "start"), rapid.Int64Range(1, 50).Draw(rt, "step")
 	for i := range keys {
 		keys[i] = (start + int64(i)*step) % modelKeys

@@ -134,12 +134,16 @@ func (s *Snapshot) chunks(defaultOf func(int) *columnar.Vector, table *catalog.T
 	}
 }
 
+// rowsPerProbe is how many rows are scanned in about the time of a look-up.
+const rowsPerProbe = 64
+
 // plan lists the segments that survive the filters, with the rows to read.
 func (s *Snapshot) plan(r *chunkReader, filters []filter) ([]*scanUnit, error) {
 	if slices.ContainsFunc(filters, func(f filter) bool { return f.never }) {
 		return nil, nil
 	}
-	if probes := newKeyProbes(r.table, filters); probes != nil {
+	// A few rows are read faster than many keys are looked up among them.
+	if probes := newKeyProbes(r.table, filters); len(probes) == 1 || (probes != nil && uint64(len(probes)*rowsPerProbe) < s.view.rows) {
 		return s.lookUp(r, filters, probes)
 	}
 	var units []*scanUnit
