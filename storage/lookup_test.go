@@ -18,6 +18,8 @@ import (
 // with the keys themselves.
 func TestKeysAreFoundWhereTheyAreStored(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 9))
+	s := openTest(t, t.TempDir())
+	id := catalog.TabletID(0)
 	for name, types := range map[string][]arrow.DataType{
 		"bigint": {catalog.BigInt}, "smallint, integer": {catalog.SmallInt, catalog.Integer},
 		"text": {catalog.Text}, "text, bigint": {catalog.Text, catalog.BigInt}, "boolean, text": {catalog.Boolean, catalog.Text},
@@ -28,15 +30,16 @@ func TestKeysAreFoundWhereTheyAreStored(t *testing.T) {
 		for _, sorted := range []bool{true, false} {
 			for _, spread := range []int{12, 1 << 20} {
 				t.Run(fmt.Sprintf("%s sorted=%t of %d", name, sorted, spread), func(t *testing.T) {
-					findAll(t, rng, types, sorted, spread)
+					id++
+					findAll(t, s, id, rng, types, sorted, spread)
 				})
 			}
 		}
 	}
 }
 
-func findAll(t *testing.T, rng *rand.Rand, types []arrow.DataType, sorted bool, spread int) {
-	const rows = 9000
+func findAll(t *testing.T, s *Store, tablet catalog.TabletID, rng *rand.Rand, types []arrow.DataType, sorted bool, spread int) {
+	const rows = 6000
 	order := make([]int, len(types))
 	for i := range order {
 		order[i] = i
@@ -59,8 +62,10 @@ func findAll(t *testing.T, rng *rand.Rand, types []arrow.DataType, sorted bool, 
 		}
 	}
 	seg := encoded(t, table, batchOf(cols...))
-	s := openTest(t, t.TempDir())
-	tab := mustTablet(t, s, table)
+	tab, err := s.OpenTablet(table, tablet)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mustOutcome(t, tab, Staged, stages("a", 0, seg)...)
 	r := &chunkReader{store: s, table: table, tablet: tab.id, space: tab.state.space, instance: tab.state.instance, read: s.view}
 	meta := tab.state.txns["a"].segments[0].meta

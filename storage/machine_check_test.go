@@ -237,6 +237,6 @@ func TestAgainstModel(t *testing.T) {
 
 // The size of a run in CI.
 const (
-	modelChecks = 240
+	modelChecks = 220
 	modelSteps  = 90
 )

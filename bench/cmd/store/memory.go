@@ -18,6 +18,10 @@ const (
 	memoryCache     = 256 * mib
 	memoryAllowance = 500 * mib
 	memoryLimit     = 1 << 30
+	// memoryHeap is the limit of Go's heap: the rest of what is allowed goes to
+	// stacks and what the runtime cannot count, the rest of memoryLimit to pages
+	// of mapped files.
+	memoryHeap = memoryCache + memoryAllowance - 56*mib
 )
 
 // memory loads all tables and scans more than the cache can hold, first without
@@ -51,7 +55,7 @@ func (b *bench) memory(ctx context.Context) error {
 // memoryRun returns the least time of the scans, in milliseconds.
 func (b *bench) memoryRun(ctx context.Context, name string, group *skeinproc.Cgroup) (took float64, err error) {
 	flags := append([]string{
-		"--cache", fmt.Sprintf("%dMiB", memoryCache/mib), "--memory-limit", fmt.Sprintf("%dMiB", memoryLimit/5*4/mib),
+		"--cache", fmt.Sprintf("%dMiB", memoryCache/mib), "--memory-limit", fmt.Sprintf("%dMiB", memoryHeap/mib),
 	}, b.flags...)
 	server, err := skeinproc.Start(ctx, b.skein, filepath.Join(b.scratch, "memory "+name), flags...)
 	if err != nil {
