@@ -21,10 +21,13 @@ var ErrNoCgroup = errors.New("control groups for memory cannot be made here")
 // NewCgroup makes a group whose processes together may use so many bytes.
 func NewCgroup(bytes int64) (*Cgroup, error) {
 	name := fmt.Sprintf("skein-bench-%d", os.Getpid())
-	for _, at := range []struct{ root, limit string }{
-		{"/sys/fs/cgroup", "memory.max"},
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+	for _, at := range []struct{ root, sign, limit string }{
+		{"/sys/fs/cgroup", "cgroup.controllers", "memory.max"},
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.limit_in_bytes"},
 	} {
+		if _, err := os.Stat(filepath.Join(at.root, at.sign)); err != nil {
+			continue // not the root of a hierarchy
+		}
 		g := &Cgroup{dir: filepath.Join(at.root, name)}
 		if os.Mkdir(g.dir, 0o755) != nil {
 			continue
