@@ -18,10 +18,10 @@ const (
 	memoryCache     = 256 * mib
 	memoryAllowance = 500 * mib
 	memoryLimit     = 1 << 30
-	// memoryHeap is the limit of Go's heap: the rest of what is allowed goes to
-	// stacks and what the runtime cannot count, the rest of memoryLimit to pages
-	// of mapped files.
-	memoryHeap = memoryCache + memoryAllowance - 56*mib
+	// memoryHeap is the limit given to Go's runtime: the rest of what is allowed
+	// is for what it cannot count (about 70 MiB), the rest of memoryLimit for
+	// pages of mapped files.
+	memoryHeap = memoryCache + memoryAllowance - 128*mib
 )
 
 // memory loads all tables and scans more than the cache can hold, first without
