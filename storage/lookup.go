@@ -10,6 +10,7 @@ import (
 
 	"skein/catalog"
 	"skein/columnar"
+	"skein/sqlstate"
 )
 
 // keyProbe is a primary key to look up.
@@ -74,10 +75,7 @@ func (r *chunkReader) keyRows(id uint64, meta *segmentMeta, probe *keyProbe) ([]
 			return err
 		})
 	})
-	if err != nil {
-		return nil, r.failed(id, "the primary key", err)
-	}
-	return rows, nil
+	return rows, r.named(id, "the key index", err)
 }
 
 // bloomMayContain asks the filter of an encoded key index and returns where it
@@ -108,12 +106,21 @@ func (l *keyLookup) open(k int, use func() error) error {
 	col := l.r.table.PrimaryKey[k]
 	at := l.meta.find(l.r.table.ColumnID(col))
 	m := &l.meta.columns[at]
-	return l.r.withBytes(l.seg, l.meta, m.chunk, &m.verified, func(chunk *chunkBytes) error {
+	err := l.r.withBytes(l.seg, l.meta, m.chunk, &m.verified, func(chunk *chunkBytes) error {
 		if err := l.columns[k].init(l, col, int32(at), chunk); err != nil {
 			return err
 		}
 		return l.open(k+1, use)
 	})
+	return l.r.named(l.seg, fmt.Sprintf("column %q", l.r.table.Columns[col].Name), err)
+}
+
+// named is failed for errors that do not name yet what is damaged; nil stays nil.
+func (r *chunkReader) named(id uint64, what string, err error) error {
+	if err == nil || sqlstate.CodeOf(err) == sqlstate.DataCorrupted {
+		return err
+	}
+	return r.failed(id, what, err)
 }
 
 func (c *keyColumn) init(l *keyLookup, col int, at int32, chunk *chunkBytes) (err error) {
