@@ -90,6 +90,9 @@ func sorted(rows Rows) Rows {
 		var exact, inexact strings.Builder
 		for _, v := range row {
 			if f, ok := v.(float64); ok {
+				if f == 0 {
+					f = 0 // not -0, which is equal to it
+				}
 				fmt.Fprintf(&inexact, "%.6e\x00", f)
 			} else {
 				exact.WriteString(text(v) + "\x00")
@@ -110,4 +113,13 @@ func text(v Value) string {
 		return r.RatString()
 	}
 	return fmt.Sprint(v)
+}
+
+// List is the text of a list of values.
+func List(values []Value) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = text(v)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }

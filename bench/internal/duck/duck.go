@@ -4,6 +4,7 @@ package duck
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/big"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/duckdb/duckdb-go/v2"
+	"github.com/google/uuid"
 
 	"skein/bench/internal/compare"
 )
@@ -115,11 +117,37 @@ func value(v any, typeName string) (compare.Value, error) {
 	case duckdb.Decimal:
 		scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
 		return new(big.Rat).SetFrac(v.Value, scale), nil
+	case []byte:
+		if typeName == "UUID" {
+			return uuid.UUID(v).String(), nil
+		}
+		return `\x` + hex.EncodeToString(v), nil
+	case duckdb.UUID:
+		return v.String(), nil
+	case duckdb.Interval:
+		return fmt.Sprintf("%d months %d days %d us", v.Months, v.Days, v.Micros), nil
+	case []any:
+		return list(v, typeName)
 	case time.Time:
-		if typeName == "DATE" {
+		switch typeName {
+		case "DATE":
 			return v.Format(time.DateOnly), nil
+		case "TIME":
+			return v.Format("15:04:05.999999"), nil
 		}
 		return v.UTC().Format("2006-01-02 15:04:05.999999"), nil
 	}
 	return nil, fmt.Errorf("DuckDB: values of %s (%T) cannot be compared", typeName, v)
+}
+
+// list is the text of a list, as compare.List writes it.
+func list(values []any, typeName string) (compare.Value, error) {
+	out := make([]compare.Value, len(values))
+	for i, v := range values {
+		var err error
+		if out[i], err = value(v, strings.TrimSuffix(typeName, "[]")); err != nil {
+			return nil, err
+		}
+	}
+	return compare.List(out), nil
 }

@@ -2,6 +2,7 @@ package skeinproc
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -11,11 +12,13 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -162,6 +165,28 @@ func value(column arrow.Array, i int) (compare.Value, error) {
 		return new(big.Rat).SetFrac(c.Value(i).BigInt(), divisor), nil
 	case *array.Date32:
 		return c.Value(i).ToTime().Format(time.DateOnly), nil
+	case *array.Time64:
+		return c.Value(i).ToTime(c.DataType().(*arrow.Time64Type).Unit).Format("15:04:05.999999"), nil
+	case *array.Binary:
+		return `\x` + hex.EncodeToString(c.Value(i)), nil
+	case *array.FixedSizeBinary:
+		return uuid.UUID(c.Value(i)).String(), nil
+	case *extensions.UUIDArray:
+		return c.Value(i).String(), nil
+	case *array.MonthDayNanoInterval:
+		v := c.Value(i)
+		return fmt.Sprintf("%d months %d days %d us", v.Months, v.Days, v.Nanoseconds/1000), nil
+	case *array.List:
+		from, to := c.ValueOffsets(i)
+		items := make([]compare.Value, 0, to-from)
+		for k := from; k < to; k++ {
+			v, err := value(c.ListValues(), int(k))
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, v)
+		}
+		return compare.List(items), nil
 	case *array.Timestamp:
 		return c.Value(i).ToTime(c.DataType().(*arrow.TimestampType).Unit).Format("2006-01-02 15:04:05.999999"), nil
 	}
