@@ -191,20 +191,25 @@ func datetimeFunctions() []*function {
 func makeMakeDate(*callSite) (kernel, error) {
 	return func(f *frame) error {
 		out := fixedOut[int32](f)
-		return f.each(func(i int) error {
-			y, m, d := int64(at[int32](f.args[0], i)), at[int32](f.args[1], i), at[int32](f.args[2], i)
-			if y < 0 {
-				y++ // -1 is 1 BC, the astronomical year 0
-			} else if y == 0 {
-				m = 0 // there is no year 0
-			}
-			if y < minYear || y > maxYear || m < 1 || m > 12 || d < 1 || int(d) > daysInMonth(y, int(m)) {
-				return sqlstate.New(sqlstate.DatetimeOverflow, "date field value out of range: %d-%02d-%02d", at[int32](f.args[0], i), at[int32](f.args[1], i), d)
-			}
-			out[i] = int32(daysOf(y, int(m), int(d)))
-			return nil
+		return f.each(func(i int) (err error) {
+			out[i], err = dateOf(at[int32](f.args[0], i), at[int32](f.args[1], i), at[int32](f.args[2], i))
+			return err
 		})
 	}, nil
+}
+
+// dateOf is the day of a year, month and day, where -1 is the year 1 BC.
+func dateOf(year, m, d int32) (int32, error) {
+	y := int64(year)
+	if y < 0 {
+		y++ // the astronomical year 0
+	} else if y == 0 {
+		m = 0 // there is no year 0
+	}
+	if y < minYear || y > maxYear || m < 1 || m > 12 || d < 1 || int(d) > daysInMonth(y, int(m)) {
+		return 0, sqlstate.New(sqlstate.DatetimeOverflow, "date field value out of range: %d-%02d-%02d", year, m, d)
+	}
+	return int32(daysOf(y, int(m), int(d))), nil
 }
 
 // makeDateTrunc resolves a constant unit once.

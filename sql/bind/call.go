@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
 	"skein/catalog"
@@ -17,7 +18,7 @@ import (
 var foreignFunctions = []string{
 	"bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_disc", "mode",
 	"random", "gen_random_uuid", "nextval", "currval", "generate_series", "unnest", "timezone",
-	"clock_timestamp", "overlay", "normalize", "xmlexists",
+	"clock_timestamp", "normalize", "xmlexists",
 }
 
 // funcCall binds a call of an aggregate or of a function of the registry.
@@ -56,12 +57,21 @@ func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, er
 			return nil, err
 		}
 	}
-	if name == "concat" {
+	switch {
+	case name == "concat" || name == "concat_ws":
 		if args, err = b.texts(args); err != nil {
 			return nil, err
 		}
+	case name == "age" && len(args) == 1:
+		if args, err = b.sinceMidnight(args[0], f.Location); err != nil {
+			return nil, err
+		}
 	}
-	return b.call(name, args, f.Location)
+	e, err := b.call(name, args, f.Location)
+	if err == nil && (name == "round" || name == "trunc") && len(args) == 2 {
+		return b.toPlaces(e, args), nil
+	}
+	return e, err
 }
 
 // functionName is the plain name of a function; the grammar's own calls are
@@ -99,9 +109,53 @@ func (b *binder) extractFunction(field planner.Expr) (string, error) {
 func (b *binder) texts(args []planner.Expr) ([]planner.Expr, error) {
 	for i, a := range args {
 		var err error
+		boolean := a.Type().ID() == arrow.BOOL
 		if args[i], err = b.convert(a, catalog.Text); err != nil {
 			return nil, err
 		}
+		if boolean { // t and f, where a cast gives true and false
+			one := &planner.Literal{Value: int64(1), DataType: catalog.Integer}
+			if args[i], err = b.call("left", []planner.Expr{args[i], one}, b.where(a)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return args, nil
+}
+
+// sinceMidnight are the arguments of age with one: from a timestamp to the
+// midnight at which today began.
+func (b *binder) sinceMidnight(from planner.Expr, location int32) ([]planner.Expr, error) {
+	from, err := b.convert(from, catalog.Timestamp)
+	if err != nil {
+		return nil, err
+	}
+	today := b.at(&planner.Cast{Arg: b.now(location), DataType: catalog.Date}, location)
+	return []planner.Expr{b.at(&planner.Cast{Arg: today, DataType: catalog.Timestamp}, location), from}, nil
+}
+
+// toPlaces gives a decimal that was rounded to a constant number of places that
+// many, as PostgreSQL prints it. The value fits: its digits are no more than before.
+func (b *binder) toPlaces(e planner.Expr, args []planner.Expr) planner.Expr {
+	places, ok := args[1].(*planner.Literal)
+	if !ok {
+		return e
+	}
+	n, ok := places.Value.(int64)
+	dt, decimal := e.Type().(*arrow.Decimal128Type)
+	if !ok || !decimal {
+		return e
+	}
+	whole := int(dt.Precision - dt.Scale)
+	scale := int(min(max(n, 0), int64(catalog.MaxDecimalPrecision-whole)))
+	to := catalog.Decimal(max(whole+scale, 1), scale)
+	if arrow.TypeEqual(to, e.Type()) {
+		return e
+	}
+	cast := &planner.Cast{Arg: e, DataType: to}
+	b.at(cast, b.where(e))
+	if folded, err := b.fold(cast); err == nil {
+		return folded
+	}
+	return cast
 }

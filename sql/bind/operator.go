@@ -72,6 +72,8 @@ func (b *binder) plainOperator(e *pgquery.A_Expr, c *exprContext) (planner.Expr,
 		return b.compare(name, left, right, e.Location)
 	case "||":
 		return b.concatenate(left, right, e.Location)
+	case "~", "!~", "~*", "!~*", "<<", ">>":
+		return b.call(name, []planner.Expr{left, right}, e.Location)
 	}
 	return b.arithmetic(name, left, right, e.Location)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"skein/bench/internal/compare"
 )
@@ -22,12 +23,13 @@ type Engine interface {
 type Verdict string
 
 // The verdicts. Refused is Skein's 0A000, Tolerated an error of one engine that
-// is no difference, Skipped a query that DuckDB could not answer.
+// is no difference, Slow a query that one of them did not end in time.
 const (
 	Agreed     Verdict = "agreed"
 	BothFailed Verdict = "both failed"
 	Refused    Verdict = "refused"
 	Tolerated  Verdict = "tolerated"
+	Slow       Verdict = "slow"
 	Different  Verdict = "different"
 )
 
@@ -36,7 +38,9 @@ type Outcome struct {
 	Verdict Verdict
 	Code    string // Skein's SQLSTATE, if it failed
 	Detail  string
-	kind    string // of difference: rows, skein fails, duck fails
+	// Skein and Duck are how long each took.
+	Skein, Duck time.Duration
+	kind        string // of difference: rows, skein fails, duck fails
 }
 
 var statePattern = regexp.MustCompile(`SQLSTATE ([0-9A-Z]{5})`)
@@ -101,18 +105,24 @@ type Pair struct{ Skein, Duck Engine }
 
 // check runs a query on both and compares.
 func (p Pair) check(ctx context.Context, q *Query) Outcome {
+	began := time.Now()
 	got, skeinErr := p.Skein.Query(ctx, q.SQL(Skein))
+	skeinTook := time.Since(began)
 	if skeinErr != nil && stateOf(skeinErr) == "0A000" {
 		return Outcome{Verdict: Refused, Code: "0A000", Detail: skeinErr.Error()}
 	}
+	began = time.Now()
 	want, duckErr := p.Duck.Query(ctx, q.SQL(Duck))
+	duckTook := time.Since(began)
 	var ordered []int
 	if q.ordered() {
 		for i := range q.width() {
 			ordered = append(ordered, i)
 		}
 	}
-	return judge(got, want, skeinErr, duckErr, ordered, q.eager())
+	o := judge(got, want, skeinErr, duckErr, ordered, q.eager())
+	o.Skein, o.Duck = skeinTook, duckTook
+	return o
 }
 
 func judge(got, want compare.Rows, skeinErr, duckErr error, ordered []int, eager bool) Outcome {
@@ -121,6 +131,8 @@ func judge(got, want compare.Rows, skeinErr, duckErr error, ordered []int, eager
 		o.Code = stateOf(skeinErr)
 	}
 	switch {
+	case errors.Is(skeinErr, context.DeadlineExceeded), errors.Is(duckErr, context.DeadlineExceeded):
+		o.Verdict = Slow
 	case skeinErr != nil && (o.Code == "" || strings.HasPrefix(o.Code, "XX") || strings.HasPrefix(o.Code, "57")):
 		// Never right, whatever the other side says.
 		o.Verdict, o.kind, o.Detail = Different, "skein fails", "Skein: "+skeinErr.Error()

@@ -82,7 +82,7 @@ var numberForms = func() []form {
 		form{result: Approx, params: []Type{Int}, skein: "exp($1 % 20)"},
 		form{result: Approx, params: []Type{Double, Int}, skein: "power(abs($1), $2)", small: [2]int{0, 4}},
 		form{result: Approx, params: []Type{Double, Double}, skein: "($1 / nullif($2, 0))"},
-		form{result: Approx, params: []Type{Dec, Int}, skein: "($1 / $2)", duck: "(CAST($1 AS FLOAT8) / $2)", small: [2]int{1, 99}},
+		form{result: Approx, params: []Type{Dec, Int}, skein: "CAST($1 / $2 AS FLOAT8)", duck: "(CAST($1 AS FLOAT8) / $2)", small: [2]int{1, 99}},
 		form{result: Approx, params: []Type{Dec}, skein: "CAST($1 AS FLOAT8)"},
 		form{result: Approx, params: []Type{Stamp}, skein: "CAST(extract(epoch FROM $1) AS FLOAT8)"},
 		form{result: Approx, params: []Type{Clock}, skein: "CAST(extract(second FROM $1) AS FLOAT8)", duck: "(extract(microsecond FROM $1) / 1e6)"},

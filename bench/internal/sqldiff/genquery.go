@@ -10,7 +10,7 @@ func (g *generator) query() *Query {
 		for i := range 1 + g.r.IntN(2) {
 			q := g.body(2)
 			with = append(with, CTE{fmt.Sprintf("w%d", i), q})
-			g.ctes = append(g.ctes, cteScope{fmt.Sprintf("w%d", i), q.types()})
+			g.ctes = append(g.ctes, cteScope{fmt.Sprintf("w%d", i), q.types(), g.large(q)})
 		}
 	}
 	q := g.body(0)
@@ -353,13 +353,13 @@ func (g *generator) source(nested int) (*From, *scope, bool) {
 	switch {
 	case len(g.ctes) > 0 && g.chance(50):
 		c := pick(g, g.ctes)
-		return &From{Table: c.name, Alias: a}, named(c.types), false
+		return &From{Table: c.name, Alias: a}, named(c.types), c.large
 	case nested < 2 && g.depth == 0 && g.chance(15):
 		q := g.body(nested + 2)
 		if g.chance(25) {
 			g.order(q)
 		}
-		return &From{Query: q, Alias: a}, named(q.types()), true
+		return &From{Query: q, Alias: a}, named(q.types()), g.large(q)
 	}
 	t := pick(g, g.tables)
 	return &From{Table: t.Name, Alias: a}, g.tableScope(t, a), t.Large
@@ -445,4 +445,21 @@ func equality(g *generator, ls, rs *scope) *Expr {
 		}
 	}
 	return nil
+}
+
+// large reports that a query reads a large table, or joins much.
+func (g *generator) large(q *Query) bool {
+	used := make(map[string]bool)
+	q.tables(used)
+	for _, t := range g.tables {
+		if used[t.Name] && t.Large {
+			return true
+		}
+	}
+	for _, c := range g.ctes {
+		if used[c.name] && c.large {
+			return true
+		}
+	}
+	return len(used) > 2
 }

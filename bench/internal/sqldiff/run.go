@@ -74,7 +74,11 @@ type timed struct {
 func (t timed) Query(ctx context.Context, sql string) (compare.Rows, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
-	return t.Engine.Query(ctx, sql)
+	rows, err := t.Engine.Query(ctx, sql)
+	if err != nil && ctx.Err() != nil { // however the engine puts it
+		err = ctx.Err()
+	}
+	return rows, err
 }
 
 func (t timed) Exec(ctx context.Context, sql string) error {
@@ -82,6 +86,10 @@ func (t timed) Exec(ctx context.Context, sql string) error {
 	defer cancel()
 	return t.Engine.Exec(ctx, sql)
 }
+
+// slow is the time from which on a query is printed: it might be one that a
+// planner should do better.
+const slow = 4 * time.Second
 
 type run struct {
 	Pair
@@ -156,6 +164,9 @@ func (r *run) count(q *Query, o Outcome) {
 			text = after
 		}
 		r.sum.Refusals[text]++
+	}
+	if o.Skein > slow || o.Duck > slow {
+		fmt.Fprintf(r.w, "-- slow, Skein took %s, DuckDB %s:\n%s;\n", o.Skein.Round(time.Millisecond), o.Duck.Round(time.Millisecond), q.SQL(Skein))
 	}
 	if r.Verbose && (o.Verdict == Tolerated || o.Verdict == BothFailed || o.Verdict == Refused) {
 		fmt.Fprintf(r.w, "-- %s: %s\n%s;\n", o.Verdict, o.Detail, q.SQL(Skein))

@@ -49,6 +49,7 @@ type generator struct {
 type cteScope struct {
 	name  string
 	types []Type
+	large bool
 }
 
 func newGenerator(seed, round uint64) *generator {
