@@ -123,3 +123,11 @@ func List(values []Value) string {
 	}
 	return "[" + strings.Join(texts, ", ") + "]"
 }
+
+// Interval is an interval as both engines compare it: a month is 30 days, a day
+// 24 hours, and values that are equal may stand for each other.
+func Interval(months, days, micros int64) string {
+	total := big.NewInt(months*30 + days)
+	total.Mul(total, big.NewInt(86_400_000_000))
+	return "interval of " + total.Add(total, big.NewInt(micros)).String() + " us"
+}

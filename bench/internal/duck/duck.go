@@ -125,7 +125,7 @@ func value(v any, typeName string) (compare.Value, error) {
 	case duckdb.UUID:
 		return v.String(), nil
 	case duckdb.Interval:
-		return fmt.Sprintf("%d months %d days %d us", v.Months, v.Days, v.Micros), nil
+		return compare.Interval(int64(v.Months), int64(v.Days), v.Micros), nil
 	case []any:
 		return list(v, typeName)
 	case time.Time:

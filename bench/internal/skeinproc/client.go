@@ -175,7 +175,7 @@ func value(column arrow.Array, i int) (compare.Value, error) {
 		return c.Value(i).String(), nil
 	case *array.MonthDayNanoInterval:
 		v := c.Value(i)
-		return fmt.Sprintf("%d months %d days %d us", v.Months, v.Days, v.Nanoseconds/1000), nil
+		return compare.Interval(int64(v.Months), int64(v.Days), v.Nanoseconds/1000), nil
 	case *array.List:
 		from, to := c.ValueOffsets(i)
 		items := make([]compare.Value, 0, to-from)

@@ -24,6 +24,8 @@
 //   - LIKE with a backslash and without ESCAPE, where DuckDB has no escape;
 //   - TIME - TIME and TIMESTAMPTZ, whose session zone DuckDB keeps in an extension;
 //   - numbers from text that has a fraction, which DuckDB rounds;
+//   - telling intervals apart that are equal, as 1 month and 30 days are: of
+//     equal values in a group, any may be the one that is shown;
 //   - infinite dates, and CHAR(n), which DuckDB does not pad or cut;
 //   - row_number, lag, first_value and the like where their order has ties.
 package sqldiff

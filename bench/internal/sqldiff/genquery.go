@@ -1,6 +1,9 @@
 package sqldiff
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // query makes a whole query.
 func (g *generator) query() *Query {
@@ -192,10 +195,10 @@ func (g *generator) window(sc *scope) *Expr {
 	if g.chance(60) {
 		add("PARTITION BY $%d ", key())
 	}
-	numeric := g.windowOrder(sc, total, key, add, &over, &overDuck)
+	keys, numeric := g.windowOrder(sc, total, key, add, &over, &overDuck)
 	framed := call[:3] != "row" && call[:3] != "lag" && call[:3] != "lea" && call[:3] != "ran" && call[:3] != "den" && call[:3] != "per" && call[:3] != "cum"
 	if framed && g.chance(55) {
-		frame := g.frame(total, numeric)
+		frame := g.frame(keys, total, numeric)
 		over, overDuck = over+frame, overDuck+frame
 	}
 	e.Skein, e.Duck = call+" OVER ("+over+")", call+" OVER ("+overDuck+")"
@@ -205,9 +208,9 @@ func (g *generator) window(sc *scope) *Expr {
 	return e
 }
 
-// windowOrder adds ORDER BY, total when asked, and reports whether it is one
+// windowOrder adds ORDER BY, total when asked, and reports how many keys it has and whether it is one
 // integer, as RANGE with an offset wants.
-func (g *generator) windowOrder(sc *scope, total bool, key func() *Expr, add func(string, *Expr), over, overDuck *string) bool {
+func (g *generator) windowOrder(sc *scope, total bool, key func() *Expr, add func(string, *Expr), over, overDuck *string) (count int, numeric bool) {
 	var keys []*Expr
 	if g.chance(70) {
 		keys = append(keys, key())
@@ -224,17 +227,23 @@ func (g *generator) windowOrder(sc *scope, total bool, key func() *Expr, add fun
 		*overDuck += direction(desc, nulls, Duck)
 	}
 	*over, *overDuck = *over+" ", *overDuck+" "
-	return len(keys) == 1 && keys[0].Type == Int && !keys[0].Whole
+	return len(keys), len(keys) == 1 && keys[0].Type == Int && !keys[0].Whole
 }
 
 // frame draws a frame; ROWS only where the order has no ties.
-func (g *generator) frame(total, numeric bool) string {
-	modes := []string{"GROUPS"}
+func (g *generator) frame(keys int, total, numeric bool) string {
+	var modes []string
+	if keys > 0 {
+		modes = append(modes, "GROUPS", "GROUPS")
+	}
 	if total {
 		modes = append(modes, "ROWS", "ROWS")
 	}
 	if numeric {
 		modes = append(modes, "RANGE")
+	}
+	if len(modes) == 0 {
+		return ""
 	}
 	mode := pick(g, modes)
 	from := pick(g, []string{"UNBOUNDED PRECEDING", "2 PRECEDING", "1 PRECEDING", "CURRENT ROW", "1 FOLLOWING"})
@@ -391,7 +400,14 @@ func (g *generator) from(nested int) (*From, *scope) {
 // join adds one source. Joins with large inputs are by equality.
 func (g *generator) join(left *From, ls *scope, large bool, nested int) (*From, *scope, bool) {
 	right, rs, big := g.source(nested + 1)
-	both := &scope{columns: append(append([]*Expr(nil), ls.columns...), rs.columns...)}
+	both := &scope{}
+	for _, c := range ls.columns {
+		if strings.Contains(c.Skein, ".") { // a merged column might become ambiguous
+			both.columns = append(both.columns, c)
+		}
+	}
+	ls = &scope{columns: both.columns, unique: ls.unique}
+	both.columns = append(append([]*Expr(nil), ls.columns...), rs.columns...)
 	if ls.unique != nil && rs.unique != nil {
 		both.unique = append(append([]*Expr(nil), ls.unique...), rs.unique...)
 	}

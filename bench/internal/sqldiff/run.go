@@ -199,6 +199,10 @@ func (r *run) report(ctx context.Context, g *generator, q *Query, o Outcome, whe
 	fmt.Fprintf(&b, "== %s: %s\n", where, o.Detail)
 	for _, t := range tables {
 		fmt.Fprintf(&b, "%s;\n", t.CreateSQL(Skein))
+		if len(t.Rows) > largestShrunk {
+			fmt.Fprintf(&b, "-- and its %d rows\n", len(t.Rows))
+			continue
+		}
 		for _, s := range t.InsertSQL(Skein) {
 			fmt.Fprintf(&b, "%s;\n", s)
 		}
