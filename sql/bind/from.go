@@ -67,6 +67,8 @@ func (b *binder) fromItem(n *pgquery.Node) (*source, error) {
 		return b.derived(item.RangeSubselect)
 	case *pgquery.Node_JoinExpr:
 		return b.join(item.JoinExpr)
+	case *pgquery.Node_RangeFunction:
+		return b.rangeFunction(item.RangeFunction)
 	}
 	return nil, b.refuseNode(n, "")
 }

@@ -93,7 +93,7 @@ func sorted(rows Rows) Rows {
 				if f == 0 {
 					f = 0 // not -0, which is equal to it
 				}
-				fmt.Fprintf(&inexact, "%.6e\x00", f)
+				fmt.Fprintf(&inexact, "%.11e\x00", f)
 			} else {
 				exact.WriteString(text(v) + "\x00")
 			}

@@ -3,8 +3,8 @@ package sqldiff
 // Type is a class of SQL types as the generator tells them apart.
 type Type int
 
-// The types. Approx is double precision computed inexactly: it may be selected
-// and nothing else.
+// The types. Approx is double precision computed inexactly and Elapsed an
+// interval that was computed: they may be selected, but not compared.
 const (
 	Bool Type = iota
 	Small
@@ -18,6 +18,7 @@ const (
 	Stamp
 	Clock
 	Span
+	Elapsed
 	UUID
 	Bytes
 )
@@ -25,9 +26,12 @@ const (
 // typeNames are accepted by both engines.
 var typeNames = [...]string{
 	Bool: "BOOLEAN", Small: "SMALLINT", Int: "INTEGER", Big: "BIGINT", Double: "FLOAT8", Approx: "FLOAT8",
-	Dec: "DECIMAL(18,4)", Text: "TEXT", Date: "DATE", Stamp: "TIMESTAMP", Clock: "TIME", Span: "INTERVAL",
+	Dec: "DECIMAL(18,4)", Text: "TEXT", Date: "DATE", Stamp: "TIMESTAMP", Clock: "TIME", Span: "INTERVAL", Elapsed: "INTERVAL",
 	UUID: "UUID", Bytes: "BYTEA",
 }
+
+// unordered types must not be compared, grouped or ordered by.
+func (t Type) unordered() bool { return t == Approx || t == Elapsed }
 
 // String is the SQL name.
 func (t Type) String() string { return typeNames[t] }

@@ -24,6 +24,8 @@
 //   - LIKE with a backslash and without ESCAPE, where DuckDB has no escape;
 //   - TIME - TIME and TIMESTAMPTZ, whose session zone DuckDB keeps in an extension;
 //   - numbers from text that has a fraction, which DuckDB rounds;
+//   - comparing intervals that were computed: DuckDB does not always take 1 day
+//     719:00:00 as equal to 30 days 23:00:00, nor 3600 days to 10 years;
 //   - telling intervals apart that are equal, as 1 month and 30 days are: of
 //     equal values in a group, any may be the one that is shown;
 //   - infinite dates, and CHAR(n), which DuckDB does not pad or cut;

@@ -47,7 +47,7 @@ func (g *generator) expr(s *scope, t Type, depth int) *Expr {
 			return e
 		}
 	}
-	if g.chance(14) && t != Approx {
+	if g.chance(14) && !t.unordered() {
 		return g.conditional(s, t, depth-1)
 	}
 	if t == Bool && g.chance(80) {
@@ -147,7 +147,7 @@ func (g *generator) comparison() string { return pick(g, []string{"=", "<>", "<"
 // columnType is a type to compare, most often one that a column has.
 func (g *generator) columnType(s *scope) Type {
 	if len(s.columns) > 0 && g.chance(80) {
-		if t := pick(g, s.columns).Type; t != Approx {
+		if t := pick(g, s.columns).Type; !t.unordered() {
 			return t
 		}
 	}
@@ -213,7 +213,7 @@ func (g *generator) correlate(outer, inner *scope) *Expr {
 	}
 	for range 8 {
 		in := pick(g, inner.columns)
-		if out := outer.of(in.Type); len(out) > 0 && in.Type != Approx {
+		if out := outer.of(in.Type); len(out) > 0 && !in.Type.unordered() {
 			return &Expr{Type: Bool, Skein: "($1 = $2)", Args: []*Expr{in.clone(), pick(g, out).clone()}}
 		}
 	}
@@ -269,7 +269,7 @@ func (g *generator) aggregate(s *scope, t Type) *Expr {
 			break
 		}
 		set(pick(g, []string{"min($1)", "max($1)"}), "", arg(t))
-	case UUID, Bytes:
+	case UUID, Bytes, Elapsed:
 		return nil
 	default:
 		set(pick(g, []string{"min($1)", "max($1)"}), "", arg(t))

@@ -77,14 +77,14 @@ func (g *generator) plain(s *Select) {
 func (g *generator) item(sc *scope, depth, nested int) *Expr {
 	t := g.columnType(sc)
 	if nested == 0 && g.chance(10) {
-		t = Approx
+		t = pick(g, []Type{Approx, Approx, Elapsed})
 	}
 	return g.expr(sc, t, g.r.IntN(depth+1))
 }
 
 func (g *generator) noApprox(s *Select, sc *scope) {
 	for i, e := range s.Items {
-		if e.Type == Approx {
+		if e.Type.unordered() {
 			s.Items[i] = g.expr(sc, Int, 1)
 		}
 	}
@@ -95,7 +95,7 @@ func (g *generator) grouped(s *Select, sc *scope) {
 	out := &scope{inside: sc, outer: sc.outer}
 	for range g.r.IntN(4) {
 		key := pick(g, sc.columns).clone()
-		if key.Type == Approx {
+		if key.Type.unordered() {
 			continue
 		}
 		if g.chance(20) && key.Type == Int {
@@ -145,7 +145,7 @@ func (g *generator) window(sc *scope) *Expr {
 	arg := func(t Type) *Expr { return g.expr(plain, t, 1) }
 	key := func() *Expr {
 		for range 10 {
-			if c := pick(g, sc.columns); c.Type != Approx {
+			if c := pick(g, sc.columns); !c.Type.unordered() {
 				return c.clone()
 			}
 		}
@@ -264,7 +264,7 @@ func (g *generator) frame(keys int, total, numeric bool) string {
 // set combines a query with others of the same types.
 func (g *generator) set(q *Query) *Query {
 	for _, t := range q.types() {
-		if t == Approx {
+		if t.unordered() {
 			return q
 		}
 	}
@@ -287,7 +287,7 @@ func (g *generator) distinctOn(q *Query) *Query {
 	types := q.types()
 	s := &Select{From: &From{Query: q, Alias: "d"}}
 	for i, t := range types {
-		if t == Approx {
+		if t.unordered() {
 			g.order(q)
 			return q
 		}
@@ -306,7 +306,7 @@ func (g *generator) order(q *Query) {
 	types := q.types()
 	var columns []int
 	for i, t := range types {
-		if t != Approx {
+		if !t.unordered() {
 			columns = append(columns, i+1)
 		}
 	}
@@ -428,7 +428,7 @@ func (g *generator) join(left *From, ls *scope, large bool, nested int) (*From, 
 			f.Join = "JOIN"
 		}
 		on := equality(g, ls, rs)
-		if on == nil {
+		if on == nil || !strings.HasSuffix(on.Args[0].Skein, ".id") && !strings.HasSuffix(on.Args[1].Skein, ".id") {
 			return left, ls, large
 		}
 		f.On = on
@@ -456,7 +456,7 @@ func (g *generator) joinCondition(ls, rs, both *scope) *Expr {
 func equality(g *generator, ls, rs *scope) *Expr {
 	for range 10 {
 		l := pick(g, ls.columns)
-		if r := rs.of(l.Type); len(r) > 0 && l.Type != Approx {
+		if r := rs.of(l.Type); len(r) > 0 && !l.Type.unordered() {
 			return &Expr{Type: Bool, Skein: "($1 = $2)", Args: []*Expr{l.clone(), pick(g, r).clone()}}
 		}
 	}

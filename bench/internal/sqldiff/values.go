@@ -42,7 +42,7 @@ func (g *generator) value(t Type) Literal {
 			g.r.IntN(24), g.r.IntN(60), g.r.IntN(60), pick(g, []string{"", ".5", ".123456", ".000001"})))
 	case Clock:
 		return typed(fmt.Sprintf("%02d:%02d:%02d%s", g.r.IntN(24), g.r.IntN(60), g.r.IntN(60), pick(g, []string{"", ".25", ".999999"})))
-	case Span:
+	case Span, Elapsed:
 		return typed(pick(g, []string{
 			"0 days", "1 day", "-1 day", "1 month", "30 days", "31 days", "1 year 2 months", "-3 months 10 days", "24:00:00",
 			"00:00:01.5", "1 day -01:00:00", "720:00:00", "10 years", "2 days 03:04:05.000006",
