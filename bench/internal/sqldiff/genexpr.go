@@ -1,6 +1,7 @@
 package sqldiff
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -194,7 +195,11 @@ func (g *generator) subquery(outer *scope, types []Type, correlated bool) *Query
 	from, inner := g.from(1)
 	sel := &Select{From: from}
 	for _, t := range types {
-		sel.Items = append(sel.Items, g.expr(inner, t, 1))
+		item := g.expr(inner, t, 1)
+		if out := outer.of(t); correlated && len(out) > 0 && g.chance(10) {
+			item = pick(g, out).clone()
+		}
+		sel.Items = append(sel.Items, item)
 	}
 	if correlated {
 		sel.Where = g.correlate(outer, inner)
@@ -205,8 +210,8 @@ func (g *generator) subquery(outer *scope, types []Type, correlated bool) *Query
 	return &Query{Select: sel, Limit: -1}
 }
 
-// correlate is an equality between a column inside and one outside, sometimes
-// with another condition; nil if no types meet.
+// correlate is a comparison, mostly an equality, of a column inside with one
+// outside, sometimes two of them; nil if no types meet.
 func (g *generator) correlate(outer, inner *scope) *Expr {
 	if outer == nil {
 		return nil
@@ -214,15 +219,23 @@ func (g *generator) correlate(outer, inner *scope) *Expr {
 	for range 8 {
 		in := pick(g, inner.columns)
 		if out := outer.of(in.Type); len(out) > 0 && !in.Type.unordered() {
-			return &Expr{Type: Bool, Skein: "($1 = $2)", Args: []*Expr{in.clone(), pick(g, out).clone()}}
+			op := "="
+			if g.chance(25) {
+				op = g.comparison()
+			}
+			e := &Expr{Type: Bool, Skein: "($1 " + op + " $2)", Args: []*Expr{in.clone(), pick(g, out).clone()}}
+			if g.chance(20) {
+				return conjunction(e, g.correlate(outer, inner))
+			}
+			return e
 		}
 	}
 	return nil
 }
 
 func conjunction(a, b *Expr) *Expr {
-	if a == nil {
-		return b
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
 	}
 	return &Expr{Type: Bool, Skein: "($1 AND $2)", Args: []*Expr{a, b}, Lazy: true}
 }

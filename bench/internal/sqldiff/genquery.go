@@ -173,6 +173,9 @@ func (g *generator) window(sc *scope) *Expr {
 			e.Args = []*Expr{arg(t)}
 		case 2:
 			call = "lead($1, 2, $2)"
+			if t == Dec { // of one scale: DuckDB rounds the default to that of the argument
+				call = "lead(CAST($1 AS DECIMAL(18,4)), 2, $2)"
+			}
 			e.Args = []*Expr{arg(t), g.leaf(t)}
 		case 3:
 			call = "first_value($1)"
