@@ -4,6 +4,8 @@
 GO      ?= go
 SF      ?= 1
 FUZZ    ?= 10s
+SEED    ?= 1
+N       ?= 10000
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
 
@@ -51,6 +53,10 @@ bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
 .PHONY: bench-store
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
 	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)
+
+.PHONY: bench-diff
+bench-diff: build ## N=10000 random queries of SEED=1 on Skein and DuckDB, differences shrunk
+	cd bench && $(GO) build -o bin/sqldiff ./cmd/sqldiff && ./bin/sqldiff --skein ../bin/skein --seed $(SEED) --n $(N) $(BENCH_FLAGS)
 
 .PHONY: test-clients
 test-clients: build ## Run examples/ against a fresh server; also needs python3 with venv, a JDK and Maven

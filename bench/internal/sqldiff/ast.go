@@ -4,7 +4,8 @@ package sqldiff
 type Type int
 
 // The types. Approx is double precision computed inexactly and Elapsed an
-// interval that was computed: they may be selected, but not compared.
+// interval that was computed, Listed an array: they may be selected, but not
+// compared.
 const (
 	Bool Type = iota
 	Small
@@ -21,17 +22,18 @@ const (
 	Elapsed
 	UUID
 	Bytes
+	Listed
 )
 
 // typeNames are accepted by both engines.
 var typeNames = [...]string{
 	Bool: "BOOLEAN", Small: "SMALLINT", Int: "INTEGER", Big: "BIGINT", Double: "FLOAT8", Approx: "FLOAT8",
 	Dec: "DECIMAL(18,4)", Text: "TEXT", Date: "DATE", Stamp: "TIMESTAMP", Clock: "TIME", Span: "INTERVAL", Elapsed: "INTERVAL",
-	UUID: "UUID", Bytes: "BYTEA",
+	UUID: "UUID", Bytes: "BYTEA", Listed: "INTEGER[]",
 }
 
 // unordered types must not be compared, grouped or ordered by.
-func (t Type) unordered() bool { return t == Approx || t == Elapsed }
+func (t Type) unordered() bool { return t == Approx || t == Elapsed || t == Listed }
 
 // String is the SQL name.
 func (t Type) String() string { return typeNames[t] }

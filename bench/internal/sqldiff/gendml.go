@@ -23,8 +23,10 @@ func (g *generator) change(next int) Change {
 		return g.insertSelect(t, next)
 	case n < 6 && t.Key:
 		return g.upsert(t, next)
-	case n < 8:
+	case n < 7:
 		return g.update(t, sc)
+	case n < 8:
+		return g.changeJoined(t, sc)
 	}
 	where := g.condition(sc, 2)
 	return both(t, func(d Dialect) string { return "DELETE FROM " + t.Name + " WHERE " + where.SQL(d) })
@@ -97,5 +99,25 @@ func (g *generator) update(t *Table, sc *scope) Change {
 	value, where := g.expr(sc, c.Type, 2), g.condition(sc, 1)
 	return both(t, func(d Dialect) string {
 		return "UPDATE " + t.Name + " SET " + c.Name + " = " + value.SQL(d) + " WHERE " + where.SQL(d)
+	})
+}
+
+// changeJoined updates or deletes what a join with another table finds; its id
+// makes each row meet one at most.
+func (g *generator) changeJoined(t *Table, sc *scope) Change {
+	o := pick(g, g.tables)
+	os := g.tableScope(o, "o")
+	where := g.condition(&scope{columns: append(append([]*Expr(nil), sc.columns...), os.columns...)}, 1)
+	on := t.Name + ".id = o.id AND "
+	c := t.Columns[1+g.r.IntN(len(t.Columns)-1)]
+	values := os.of(c.Type)
+	if len(values) == 0 {
+		return both(t, func(d Dialect) string {
+			return "DELETE FROM " + t.Name + " USING " + o.Name + " AS o WHERE " + on + where.SQL(d)
+		})
+	}
+	value := pick(g, values)
+	return both(t, func(d Dialect) string {
+		return "UPDATE " + t.Name + " SET " + c.Name + " = " + value.SQL(d) + " FROM " + o.Name + " AS o WHERE " + on + where.SQL(d)
 	})
 }

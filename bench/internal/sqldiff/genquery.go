@@ -16,7 +16,7 @@ func (g *generator) query() *Query {
 			g.ctes = append(g.ctes, cteScope{fmt.Sprintf("w%d", i), q.types(), g.large(q)})
 		}
 	}
-	q := g.body(0)
+	q := g.one(0)
 	if g.chance(20) {
 		q = g.set(q)
 	}
@@ -30,8 +30,17 @@ func (g *generator) query() *Query {
 	return q
 }
 
-// body makes one SELECT; nested counts how deep it stands in FROM.
+// body makes one SELECT, or in FROM also a set operation; nested counts how
+// deep it stands there.
 func (g *generator) body(nested int) *Query {
+	q := g.one(nested)
+	if nested > 0 && q.Select.Grouping == "" && g.chance(12) {
+		return g.set(q)
+	}
+	return q
+}
+
+func (g *generator) one(nested int) *Query {
 	s := &Select{}
 	q := &Query{Select: s, Limit: -1}
 	if nested == 0 && g.chance(12) {
@@ -124,9 +133,39 @@ func (g *generator) grouped(s *Select, sc *scope) {
 			s.Items = append(s.Items, g.expr(out, t, 2))
 		}
 	}
+	if g.chance(6) {
+		arg := pick(g, sc.columns).clone()
+		s.Items = append(s.Items, &Expr{Type: Listed, Skein: "array_agg($1 ORDER BY $1 NULLS FIRST)", Args: []*Expr{arg}, Whole: true})
+		if arg.Type.unordered() || arg.Type == Span {
+			s.Items = s.Items[:len(s.Items)-1]
+		}
+	}
+	if s.Grouping == "" && g.chance(12) {
+		g.groupedWindow(s, sc, out)
+	}
 	if g.chance(25) {
 		s.Having = g.condition(out, 2)
 	}
+}
+
+// groupedWindow adds a window call over the grouped rows.
+func (g *generator) groupedWindow(s *Select, sc, out *scope) {
+	count := &Expr{Type: Big, Skein: "count(*)", Whole: true}
+	if agg := g.aggregate(sc, Int); agg != nil {
+		count = agg
+	}
+	e := &Expr{Type: Big, Whole: true, Args: []*Expr{count}, Skein: "rank() OVER (ORDER BY $1)", Duck: "rank() OVER (ORDER BY $1 NULLS LAST)"}
+	switch {
+	case g.chance(40):
+		e.Skein, e.Duck = "sum(count(*)) OVER (ORDER BY $1)", "CAST(sum(count(*)) OVER (ORDER BY $1 NULLS LAST) AS BIGINT)"
+	case len(out.columns) > 0 && g.chance(50):
+		e.Skein, e.Duck = "max($1) OVER (PARTITION BY $2)", ""
+		e.Type, e.Args = Int, append(e.Args, pick(g, out.columns).clone())
+		if count.Type != Int {
+			e.Type = Big
+		}
+	}
+	s.Items = append(s.Items, e)
 }
 
 // windowed makes a query of window calls.
