@@ -157,6 +157,9 @@ type collectState struct {
 	// The rows of group g, in their order, are rows[starts[g]:starts[g+1]];
 	// nil until the first result is asked for.
 	starts, rows []int32
+	// widened is the element type of array_agg's lists of short decimals, which
+	// are wide there as in public.
+	widened arrow.DataType
 }
 
 func newCollectState(call planner.AggCall, schema *arrow.Schema, out arrow.DataType, acct *Account) (aggState, error) {
@@ -199,6 +202,9 @@ func (s *collectState) checkTypes(kept *arrow.Schema, out arrow.DataType) error 
 	case planner.ArrayAgg:
 		list, isList := out.(*arrow.ListType)
 		ok = isList && arrow.TypeEqual(list.Elem(), arg)
+		if !ok && isList && isShort(arg) && arrow.TypeEqual(list.Elem(), catalog.PublicType(arg)) {
+			s.widened, ok = list.Elem(), true
+		}
 	case planner.PercentileCont:
 		ok = arg.ID() == arrow.FLOAT64 && out.ID() == arrow.FLOAT64 &&
 			len(s.call.Args) == 1 && kept.Field(1).Type.ID() == arrow.FLOAT64 && len(s.call.OrderBy) == 1
@@ -362,7 +368,18 @@ func (s *collectState) emitArrays(lo, hi int, out *columnar.Vector) {
 		}
 		out.Offsets = append(out.Offsets, s.starts[g+1]-s.starts[lo])
 	}
-	s.store.cols[0].gather(s.rows[s.starts[lo]:s.starts[hi]], out.Children[0])
+	rows := s.rows[s.starts[lo]:s.starts[hi]]
+	if s.widened == nil {
+		s.store.cols[0].gather(rows, out.Children[0])
+		return
+	}
+	var short columnar.Vector
+	s.store.cols[0].gather(rows, &short)
+	wide := make([]int128, short.Len)
+	for i, x := range columnar.Values[int64](&short)[:short.Len] {
+		wide[i] = int128Of(x)
+	}
+	*out.Children[0] = columnar.Vector{Type: s.widened, Len: short.Len, Valid: short.Valid, Data: columnar.Bytes(wide)}
 }
 
 func (s *collectState) emitPercentiles(lo, hi int, out *columnar.Vector) error {

@@ -94,6 +94,7 @@ func sorted(rows Rows) Rows {
 					f = 0 // not -0, which is equal to it
 				}
 				fmt.Fprintf(&inexact, "%.11e\x00", f)
+				exact.WriteString("\x01\x00") // a float is here, no NULL
 			} else {
 				exact.WriteString(text(v) + "\x00")
 			}
@@ -111,6 +112,9 @@ func sorted(rows Rows) Rows {
 func text(v Value) string {
 	if r, ok := v.(*big.Rat); ok {
 		return r.RatString()
+	}
+	if v == 0.0 {
+		return "0" // not -0
 	}
 	return fmt.Sprint(v)
 }

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"math"
 	"math/big"
 	"strings"
 	"testing"
@@ -24,6 +25,12 @@ func TestDifference(t *testing.T) {
 		{"ties in any order", Rows{{"a", "x"}, {"a", "y"}}, Rows{{"a", "y"}, {"a", "x"}}, []int{0}, ""},
 		{"floats", Rows{{1.0000000001}}, Rows{{1.0}}, []int{0}, ""},
 		{"floats too far", Rows{{1.00001}}, Rows{{1.0}}, nil, "1.00001, want 1"},
+		{"minus zero", Rows{{-1 / math.Inf(1), "b"}, {0.0, "a"}}, Rows{{0.0, "b"}, {0.0, "a"}}, nil, ""},
+		{"null and float in either column", Rows{{nil, 1.5}, {1.5, nil}}, Rows{{1.5, nil}, {nil, 1.5}}, nil, ""},
+		{"close floats", Rows{{29.0}, {28.999999}}, Rows{{28.999999}, {29.0}}, nil, ""},
+		{"lists", Rows{{List([]Value{-1 / math.Inf(1), nil})}}, Rows{{List([]Value{0.0, nil})}}, nil, ""},
+		{"intervals", Rows{{Interval(1, 0, 0)}}, Rows{{Interval(0, 29, 86_400_000_000)}}, nil, ""},
+		{"other intervals", Rows{{Interval(1, 0, 0)}}, Rows{{Interval(0, 31, 0)}}, nil, "want interval"},
 		{"decimal against float", Rows{{rat("0.1")}}, Rows{{0.1}}, nil, ""},
 		{"decimals are exact", Rows{{rat("1.000000000001")}}, Rows{{rat("1")}}, nil, "want 1"},
 		{"null against value", Rows{{nil}}, Rows{{"a"}}, nil, "<nil>, want a"},

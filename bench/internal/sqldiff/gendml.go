@@ -106,6 +106,9 @@ func (g *generator) update(t *Table, sc *scope) Change {
 // makes each row meet one at most.
 func (g *generator) changeJoined(t *Table, sc *scope) Change {
 	o := pick(g, g.tables)
+	if !o.Key { // inserts may have repeated an id
+		return g.update(t, sc)
+	}
 	os := g.tableScope(o, "o")
 	where := g.condition(&scope{columns: append(append([]*Expr(nil), sc.columns...), os.columns...)}, 1)
 	on := t.Name + ".id = o.id AND "
