@@ -152,7 +152,9 @@ func (g *generator) condition(s *scope, depth int) *Expr {
 		if !g.chance(10) {
 			return g.condition(s, depth)
 		}
-		e.Skein, e.Args = "(($1, $2) = ($3, $4))", []*Expr{arg(t), arg(Int), arg(t), arg(Int)}
+		// DuckDB compares rows as structs, in which NULLs are equal.
+		e.Skein, e.Duck = "(($1, $2) = ($3, $4))", "($1 = $3 AND $2 = $4)"
+		e.Lazy, e.Args = true, []*Expr{arg(t), arg(Int), arg(t), arg(Int)}
 	default:
 		e.Skein, e.Args = "($1 "+g.comparison()+" $2)", []*Expr{arg(t), arg(t)}
 	}
