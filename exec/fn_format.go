@@ -166,6 +166,9 @@ func (n *patternNode) append(dst []byte, p dateParts) []byte {
 		dst = append(strconv.AppendInt(dst, value/1000, 10), ',')
 		value, width = value%1000, 3
 	}
+	if value < 0 {
+		dst, value = append(dst, '-'), -value
+	}
 	dst = appendPadded(dst, value, width)
 	if n.th != "" {
 		dst = append(dst, ordinalSuffix(value, n.th == "TH")...)
@@ -215,6 +218,9 @@ func (n *patternNode) number(p dateParts) (int64, int) {
 		year = 1 - year
 	}
 	isoYear, isoWeekNumber := isoWeek(p.days)
+	if isoYear <= 0 {
+		isoYear = 1 - isoYear
+	}
 	dayOfYear := p.days - daysOf(p.year, 1, 1) + 1
 	switch n.field {
 	case "HH24":
@@ -264,6 +270,9 @@ func (n *patternNode) number(p dateParts) (int64, int) {
 	case "W":
 		return int64(p.day-1)/7 + 1, 1
 	case "CC":
+		if p.year <= 0 {
+			return -(year + 99) / 100, 2
+		}
 		return (year + 99) / 100, 2
 	case "Q":
 		return int64(p.month-1)/3 + 1, 1

@@ -62,7 +62,8 @@ var numberForms = func() []form {
 
 		form{result: Dec, params: []Type{Dec, Dec}, skein: "CAST($1 + $2 AS DECIMAL(18,4))"},
 		form{result: Dec, params: []Type{Dec, Dec}, skein: "CAST($1 - $2 AS DECIMAL(18,4))"},
-		form{result: Dec, params: []Type{Dec, Dec}, skein: "CAST(CAST($1 AS DECIMAL(14,4)) * CAST($2 AS DECIMAL(14,4)) AS DECIMAL(18,4))"},
+		form{result: Dec, params: []Type{Dec, Dec}, skein: "CAST(CAST($1 AS DECIMAL(14,4)) * CAST($2 AS DECIMAL(14,4)) AS DECIMAL(18,4))",
+			duck: "CAST(CAST(CAST($1 AS DECIMAL(14,4)) AS DECIMAL(19,4)) * CAST($2 AS DECIMAL(14,4)) AS DECIMAL(18,4))"},
 		form{result: Dec, params: []Type{Dec}, skein: "(- $1)"},
 		form{result: Dec, params: []Type{Dec}, skein: "abs($1)"},
 		form{result: Dec, params: []Type{Dec}, skein: "CAST(ceil($1) AS DECIMAL(18,4))"},
