@@ -87,6 +87,7 @@ func TestVerdicts(t *testing.T) {
 		{"data error where all rows count", nil, nil, state("22012"), nil, nil, true, Different},
 		{"DuckDB alone", nil, nil, nil, errors.New("Conversion Error: x"), nil, true, Different},
 		{"an unknown function", nil, nil, state("42883"), nil, nil, false, Different},
+		{"too slow for the server", nil, nil, state("57014"), nil, nil, false, Slow},
 		{"too slow", nil, nil, context.DeadlineExceeded, nil, nil, false, Slow},
 	} {
 		if o := judge(c.got, c.want, c.skein, c.duck, c.ordered, c.eager); o.Verdict != c.verdict {
