@@ -92,6 +92,10 @@ func (b *builder) step(ctx context.Context, op planner.Operator) error {
 		return b.join(op)
 	case *planner.UnionAll:
 		return b.unionAll(op)
+	case *planner.StoredSource:
+		return b.storedSource(op)
+	case *planner.RecursiveOp:
+		return b.recursive(op)
 	}
 	if len(b.stack) == 0 {
 		return malformed("%T has no input", op)

@@ -56,5 +56,6 @@ type Env struct {
 	SpillDir string
 	MaxSpill uint64
 
-	spill *spillSpace // made by Build
+	spill  *spillSpace // made by Build
+	stored []*rowLog   // what StoredSources read
 }

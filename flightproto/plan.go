@@ -93,7 +93,7 @@ func DecodeExchange(p *pb.Exchange) (*planner.Exchange, error) {
 	}
 	kind := planner.ExchangeKind(p.GetKind())
 	switch kind {
-	case planner.HashRepartitionExchange, planner.BroadcastExchange, planner.MergeExchange:
+	case planner.HashRepartitionExchange, planner.BroadcastExchange, planner.MergeExchange, planner.SharedExchange:
 	default:
 		return nil, malformed("exchange %d has unknown kind %q", p.GetId(), p.GetKind())
 	}

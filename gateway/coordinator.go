@@ -124,6 +124,7 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 		r.complete = err == nil
 		return err
 	}
+	defer r.closeSpools()
 	op, err := r.build(ctx, plan.Root())
 	if err != nil {
 		return fmt.Errorf("building the root fragment: %w", err)
@@ -152,11 +153,12 @@ type run struct {
 	gw       *Server
 	snap     *snapshot
 	plan     *planner.Plan
-	at       uint64   // snapshot that all tablets are read at
-	address  []string // per fragment: the worker's address, "" on the coordinator
-	started  []string // workers that were told of the query, or will be by a ticket
-	riding   *riding  // set where a ticket takes the place of the start action
-	complete bool     // every row was read: nothing is left to cancel
+	at       uint64                             // snapshot that all tablets are read at
+	address  []string                           // per fragment: the worker's address, "" on the coordinator
+	started  []string                           // workers that were told of the query, or will be by a ticket
+	riding   *riding                            // set where a ticket takes the place of the start action
+	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
+	complete bool                               // every row was read: nothing is left to cancel
 }
 
 // start places every tablet fragment on a live replica and registers the
@@ -290,22 +292,62 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
-	return exec.Build(ctx, f.Operators, &exec.Env{
+	return exec.Build(ctx, f.Operators, r.env(f))
+}
+
+// env is what a coordinator fragment runs with.
+func (r *run) env(f *planner.Fragment) *exec.Env {
+	return &exec.Env{
 		Tables:      systemTables{r.gw, r.snap},
 		Exchanges:   r,
 		Parallelism: 1,
 		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
 		SpillDir:    r.gw.cfg.SpillDir,
 		MaxSpill:    f.MaxSpill,
-	})
+	}
+}
+
+// shared is one end of a coordinator fragment with several consumers, which is
+// built once.
+func (r *run) shared(ctx context.Context, x *planner.Exchange) (exec.Operator, error) {
+	f := r.plan.Fragments[x.Producer]
+	outgoing := r.plan.ExchangesFrom(f.ID)
+	spool := r.spools[f.ID]
+	if spool == nil {
+		op, err := r.build(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if spool, err = exec.NewSpool(ctx, op, len(outgoing), r.env(f)); err != nil {
+			return nil, errors.Join(err, op.Close())
+		}
+		if r.spools == nil {
+			r.spools = make(map[planner.FragmentID]*exec.Spool)
+		}
+		r.spools[f.ID] = spool
+	}
+	at := slices.IndexFunc(outgoing, func(o *planner.Exchange) bool { return o.ID == x.ID })
+	return spool.Outputs()[at], nil
+}
+
+// closeSpools closes the ends that nobody opened; the others are closed by what
+// read them.
+func (r *run) closeSpools() {
+	for id, s := range r.spools {
+		if err := s.Close(); err != nil {
+			r.gw.log.Warn("closing a shared fragment failed", "query_id", r.plan.QueryID, "fragment", id, "err", err)
+		}
+	}
 }
 
 // OpenExchange pulls an exchange from the worker that produces it. A producer
-// that is a coordinator fragment too is built in place: it has no other
-// consumer.
+// that is a coordinator fragment too is built in place.
 func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) (exec.Operator, error) {
 	x := r.plan.Exchanges[source.Exchange]
 	addr := r.address[x.Producer]
+	if addr == "" && x.Kind == planner.SharedExchange {
+		return r.shared(ctx, x)
+	}
 	if addr == "" {
 		return r.build(ctx, r.plan.Fragments[x.Producer])
 	}
@@ -370,7 +412,7 @@ func (r *run) readsAll() bool {
 	root := r.plan.Root()
 	for _, op := range root.Operators {
 		switch op.(type) {
-		case *planner.LimitOp, *planner.HashJoin, *planner.TopK, *planner.MergeSort:
+		case *planner.LimitOp, *planner.HashJoin, *planner.TopK, *planner.MergeSort, *planner.RecursiveOp:
 			return false
 		}
 	}

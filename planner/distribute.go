@@ -64,6 +64,7 @@ type distributor struct {
 	fragments []*building
 	edges     []*edge // index: exchange id
 	inputs    int     // groups of exchange sources so far
+	commons   map[CommonID]*commonTable
 }
 
 // building is a fragment under construction.
@@ -108,6 +109,12 @@ func (p *distributor) plan(n Node) (*stage, error) {
 		return p.planSort(n)
 	case *Limit:
 		return p.planLimit(n)
+	case *With:
+		return p.planWith(n)
+	case *CommonScan:
+		return p.planCommonScan(n)
+	case *Recursive:
+		return p.planRecursive(n)
 	}
 	return nil, invalid("%T cannot be distributed", n)
 }

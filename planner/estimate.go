@@ -402,10 +402,11 @@ func toCount(f float64) uint64 {
 type estimator struct {
 	metadata Metadata // nil: nothing is known
 	tables   map[catalog.TableID]TableStats
+	commons  map[CommonID]estimate // and working tables
 }
 
 func newEstimator(metadata Metadata) *estimator {
-	return &estimator{metadata: metadata, tables: make(map[catalog.TableID]TableStats)}
+	return &estimator{metadata: metadata, tables: make(map[catalog.TableID]TableStats), commons: make(map[CommonID]estimate)}
 }
 
 func (s *estimator) stats(table *catalog.Table) (TableStats, error) {
@@ -452,6 +453,21 @@ func (s *estimator) node(n Node) (estimate, error) {
 			}
 		}
 		return unioned(branches), nil
+	case *With:
+		if err := s.addCommons(n); err != nil {
+			return estimate{}, err
+		}
+		return s.node(n.Main)
+	case *CommonScan:
+		return s.commons[n.ID].selected(n), nil
+	case *Recursive:
+		seed, err := s.node(n.Seed)
+		return seed.repeated(n.Fields), err
+	case *WorkingScan:
+		if known, ok := s.commons[n.ID]; ok {
+			return known, nil
+		}
+		return estimate{}.repeated(n.Fields), nil
 	}
 	inputs := n.Inputs()
 	if len(inputs) != 1 {
@@ -490,4 +506,35 @@ func valuesEstimate(n *Values) estimate {
 	}
 	est.bytes = toCount(float64(rows) * width)
 	return est
+}
+
+// selected is the estimate of a common table's columns that a scan reads.
+func (e estimate) selected(n *CommonScan) estimate {
+	exprs := make([]Expr, len(n.Columns))
+	fields := n.Fields.Fields()
+	for i, c := range n.Columns {
+		exprs[i] = columnOf(fields, c)
+	}
+	if len(e.columns) != len(fields) {
+		e = estimate{}.repeated(n.Fields)
+	}
+	return e.projected(exprs)
+}
+
+// roundsOfRecursion is how many times the rows of its seed a recursion is
+// thought to yield.
+const roundsOfRecursion = 10
+
+// repeated is a recursion's output, given that of its seed.
+func (e estimate) repeated(schema *arrow.Schema) estimate {
+	out := estimate{rows: max(saturatingMul(e.rows, roundsOfRecursion), roundsOfRecursion), fraction: 1}
+	out.base = out.rows
+	var width float64
+	for _, f := range schema.Fields() {
+		w := typeWidth(f.Type)
+		out.columns = append(out.columns, columnEstimate{nulls: -1, width: w})
+		width += w
+	}
+	out.bytes = toCount(float64(out.rows) * width)
+	return out
 }

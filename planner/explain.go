@@ -52,8 +52,36 @@ func nodeLine(n Node) string {
 		return limitText(n.Limit, n.Offset)
 	case *Values:
 		return fmt.Sprintf("Values [%s] %d rows", fieldNames(n.Fields.Fields()), len(n.Rows))
+	case *With:
+		return fmt.Sprintf("With %s", commonNames(n.Commons))
+	case *CommonScan:
+		return fmt.Sprintf("CommonScan %s [%s]", commonName(n.ID, n.Name), fieldNames(n.fields()))
+	case *Recursive:
+		if n.Distinct {
+			return fmt.Sprintf("Recursive %s distinct", commonName(n.ID, n.Name))
+		}
+		return fmt.Sprintf("Recursive %s", commonName(n.ID, n.Name))
+	case *WorkingScan:
+		return fmt.Sprintf("WorkingScan %s [%s]", commonName(n.ID, n.Name), fieldNames(n.Fields.Fields()))
 	}
 	return fmt.Sprintf("%T", n)
+}
+
+// commonName names a common table: its own name, or a number if it has none.
+func commonName(id CommonID, name string) string {
+	if name == "" {
+		return fmt.Sprintf("#%d", id)
+	}
+	return catalog.QuoteIdent(name)
+}
+
+// commonNames lists common tables in the order in which their plans follow.
+func commonNames(commons []*Common) string {
+	list := make([]string, len(commons))
+	for i, c := range commons {
+		list[i] = commonName(c.ID, c.Name)
+	}
+	return strings.Join(list, ", ")
 }
 
 // Explain prints a plan fragment by fragment: where it runs, what it is
@@ -118,8 +146,29 @@ func (p *Plan) operatorLine(op Operator, stack []*arrow.Schema) string {
 		return fmt.Sprintf("TopK %d by %s", op.K, sortOrder(top(1), []SortKey{op.Score}))
 	case *LimitOp:
 		return limitText(op.Limit, op.Offset)
+	case *StoredSource:
+		if op.Index == 0 {
+			return "StoredSource last round"
+		}
+		return fmt.Sprintf("StoredSource input %d", op.Index)
+	case *RecursiveOp:
+		return p.recursionText(op)
 	}
 	return fmt.Sprintf("%T", op)
+}
+
+// recursionText prints a recursion and, indented below, the operators of a
+// round.
+func (p *Plan) recursionText(op *RecursiveOp) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Recursive %s of %d inputs", catalog.QuoteIdent(op.Name), op.Inputs)
+	if op.Distinct {
+		b.WriteString(" distinct")
+	}
+	_, _ = runStack(op.Step, func(step Operator, stack []*arrow.Schema) {
+		fmt.Fprintf(&b, "\n    %s", p.operatorLine(step, stack))
+	})
+	return b.String()
 }
 
 // edgeText prints an exchange as seen from one of its ends.

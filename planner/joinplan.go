@@ -55,24 +55,24 @@ func (p *distributor) joinWithGathered(j *joinPlan) (*stage, error) {
 	if j.left.coordinator() != nil {
 		there, here = j.right, j.left
 	}
-	if there.est.bytes <= max(p.options.BroadcastThreshold, here.est.bytes) {
+	if there.est.bytes <= max(p.options.BroadcastThreshold, here.est.bytes) || !p.movable(here.producers[0]) {
 		return p.gatheredJoin(j), nil
 	}
 	tablet := there.tablets[0]
 	if side, ok := p.broadcastSide(j); ok && side == j.sideOf(here) {
-		p.relocate(here, tablet)
+		p.move(here, tablet)
 		return p.broadcastJoin(j, side), nil
 	}
 	if len(j.node.On) > 0 && j.splits() {
-		p.relocate(here, tablet)
+		p.move(here, tablet)
 		return p.repartitionJoin(j)
 	}
 	return p.gatheredJoin(j), nil
 }
 
-// relocate moves a stage from the coordinator to a tablet's worker.
-func (p *distributor) relocate(s *stage, tablet catalog.TabletID) {
-	s.producers[0].Assignment = Assignment{Tablet: tablet}
+// move moves a stage from the coordinator to a tablet's worker.
+func (p *distributor) move(s *stage, tablet catalog.TabletID) {
+	p.relocate(s.producers[0], tablet)
 	s.tablets = []catalog.TabletID{tablet}
 }
 

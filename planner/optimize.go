@@ -11,20 +11,29 @@ import (
 // still hold unbound parameters. A nil Metadata means that nothing is known of
 // the tables.
 //
-// In order: aggregates of distinct values are split; conditions are simplified; predicates move down to the scans and
-// joins are ordered; limits move down and into sorts; subtrees without rows
-// collapse; and columns that nobody reads are dropped.
+// In order: common tables that are cheap or read once are merged into what reads
+// them; aggregates of distinct values are split; conditions are simplified;
+// predicates move down to the scans and joins are ordered; limits move down and
+// into sorts; subtrees without rows collapse; columns that nobody reads are
+// dropped; and equal subtrees become common tables.
 func Optimize(root Node, metadata Metadata) (Node, error) {
-	before, err := validator{params: true}.node(root)
+	before, err := newValidator(true).node(root)
 	if err != nil {
 		return nil, err
 	}
-	n, err := (&pushdown{estimator: newEstimator(metadata)}).push(splitDistinct(root), nil)
-	if err != nil {
+	estimator := newEstimator(metadata)
+	n := splitDistinct(inlineCommons(root))
+	if err := estimator.addCommons(n); err != nil {
 		return nil, err
 	}
-	n = collapseEmpty(pushLimits(n))
+	if n, err = (&pushdown{estimator: estimator}).push(n, nil); err != nil {
+		return nil, err
+	}
+	n = inlineCommons(collapseEmpty(pushLimits(n)))
 	n = pruneColumns(n)
+	if n, err = estimator.shareEqual(n); err != nil {
+		return nil, err
+	}
 	if err := sameOutput(before, outputFields(n)); err != nil {
 		return nil, err
 	}
@@ -72,6 +81,12 @@ func withInputs(n Node, inputs []Node) Node {
 		return &Join{Kind: n.Kind, Left: inputs[0], Right: inputs[1], On: n.On, Residual: n.Residual}
 	case *Union:
 		return &Union{Branches: inputs}
+	case *With:
+		return n.withInputs(inputs)
+	case *Recursive:
+		out := *n
+		out.Seed, out.Step = inputs[0], inputs[1]
+		return &out
 	}
 	if len(inputs) == 1 {
 		return withInput(n, inputs[0])

@@ -129,6 +129,23 @@ type (
 		K     int64
 		Score SortKey
 	}
+	// StoredSource pushes stored rows of the recursion around; only the Step of a
+	// RecursiveOp has one. Index 0 is the rows of the last round, others are the
+	// recursion's inputs.
+	StoredSource struct {
+		Index  int
+		Schema *arrow.Schema
+	}
+	// RecursiveOp pops its Inputs, then the seed, and pushes the rows of the seed
+	// and those of Step, round after round; see Recursive. It runs on the
+	// coordinator only.
+	RecursiveOp struct {
+		Name     string // for display and errors
+		Inputs   int
+		Step     []Operator
+		Distinct bool
+		Schema   *arrow.Schema // output
+	}
 	// LimitOp skips Offset rows and keeps the next Limit (-1: all).
 	LimitOp struct {
 		Limit  int64
@@ -172,6 +189,8 @@ func (*UnionAll) operator()          {}
 func (*MergeSort) operator()         {}
 func (*TopK) operator()              {}
 func (*LimitOp) operator()           {}
+func (*StoredSource) operator()      {}
+func (*RecursiveOp) operator()       {}
 
 // ExchangeKind says how rows cross an exchange.
 type ExchangeKind string
@@ -181,6 +200,9 @@ const (
 	HashRepartitionExchange ExchangeKind = "hash-repartition" // routed by hash of Keys over the sibling consumers
 	BroadcastExchange       ExchangeKind = "broadcast"        // all rows to every consumer
 	MergeExchange           ExchangeKind = "merge"            // all rows to the one consumer
+	// SharedExchange sends all rows to each of several consumers, which read them
+	// at their own pace: the producer keeps what one of them has not read.
+	SharedExchange ExchangeKind = "shared"
 )
 
 // Exchange is one edge from a producing to a consuming fragment.

@@ -8,6 +8,9 @@ import (
 // projections and aggregates compute fewer, and joins and sorts are given only
 // what they or their consumers need.
 func pruneColumns(root Node) Node {
+	if w, ok := root.(*With); ok {
+		return pruneCommons(w)
+	}
 	need := make([]bool, len(outputFields(root)))
 	if len(need) == 0 {
 		return root
@@ -45,6 +48,11 @@ func prune(n Node, need []bool) (Node, []int) {
 	case *Limit:
 		in, mapping := prune(n.Input, need)
 		return &Limit{Input: in, Limit: n.Limit, Offset: n.Offset}, mapping
+	case *CommonScan:
+		return pruneCommonScan(n, need)
+	}
+	if r, ok := n.(*Recursive); ok { // every round reads what the one before computed
+		n = withInputs(r, []Node{pruneColumns(r.Seed), pruneColumns(r.Step)})
 	}
 	mapping := make([]int, len(need))
 	for i := range mapping {

@@ -23,6 +23,15 @@ func collapseEmpty(n Node) Node {
 			return emptyOf(out)
 		}
 		return out
+	case *With, *Recursive:
+		inputs := n.Inputs()
+		for i, in := range inputs {
+			inputs[i] = collapseEmpty(in)
+		}
+		if _, ok := n.(*Recursive); ok && isEmpty(inputs[0]) {
+			return emptyOf(n)
+		}
+		return withInputs(n, inputs)
 	}
 	return n
 }

@@ -16,6 +16,12 @@ func pushLimits(n Node) Node {
 		return &Union{Branches: branches}
 	case *Filter, *Project, *Aggregate, *Sort, *Window:
 		return withInput(n, pushLimits(n.Inputs()[0]))
+	case *With, *Recursive:
+		inputs := n.Inputs()
+		for i, in := range inputs {
+			inputs[i] = pushLimits(in)
+		}
+		return withInputs(n, inputs)
 	}
 	return n
 }

@@ -35,6 +35,10 @@ func (p *pushdown) push(n Node, conds []Expr) (Node, error) {
 		return p.around(n, n.Input, nil, conds)
 	case *Limit:
 		return p.around(n, n.Input, nil, conds)
+	case *With:
+		return p.throughWith(n, conds)
+	case *Recursive:
+		return p.aroundRecursive(n, conds)
 	}
 	return filterBy(n, conds), nil
 }

@@ -97,6 +97,10 @@ func outputFields(n Node) []arrow.Field {
 		return windowFields(outputFields(n.Input), n.Calls)
 	case *Values:
 		return n.Fields.Fields()
+	case *With:
+		return outputFields(n.Main)
+	case *CommonScan:
+		return n.fields()
 	}
 	return n.Schema().Fields()
 }

@@ -15,12 +15,14 @@ func runStack(ops []Operator, visit func(op Operator, stack []*arrow.Schema)) ([
 		visit(op, stack)
 		needs := 1
 		switch op := op.(type) {
-		case *TabletScan, *ValuesSource, *ExchangeSource:
+		case *TabletScan, *ValuesSource, *ExchangeSource, *StoredSource:
 			needs = 0
 		case *HashJoin:
 			needs = 2
 		case *UnionAll:
 			needs = max(op.Inputs, 1)
+		case *RecursiveOp:
+			needs = op.Inputs + 1
 		}
 		if len(stack) < needs {
 			return nil, invalid("operator %d (%T) finds %d streams instead of %d", i, op, len(stack), needs)
@@ -49,11 +51,42 @@ func runStack(ops []Operator, visit func(op Operator, stack []*arrow.Schema)) ([
 			stack[len(stack)-1] = op.Schema
 		case *HashJoin:
 			stack = append(stack[:len(stack)-2], op.Schema)
+		case *StoredSource:
+			stack = append(stack, op.Schema)
+		case *RecursiveOp:
+			if err := validStep(op, stack[len(stack)-op.Inputs:]); err != nil {
+				return nil, err
+			}
+			stack = append(stack[:len(stack)-needs], op.Schema)
 		case *UnionAll:
 			stack = append(stack[:len(stack)-needs], op.Schema)
 		}
 	}
 	return stack, nil
+}
+
+// validStep checks the program of a recursion's step, given its inputs.
+func validStep(op *RecursiveOp, inputs []*arrow.Schema) error {
+	var failed error
+	out, err := runStack(op.Step, func(step Operator, _ []*arrow.Schema) {
+		s, ok := step.(*StoredSource)
+		switch {
+		case !ok:
+		case s.Index < 0 || s.Index > len(inputs):
+			failed = invalid("a recursion of %d inputs reads input %d", len(inputs), s.Index)
+		case s.Index == 0 && !s.Schema.Equal(op.Schema), s.Index > 0 && !s.Schema.Equal(inputs[s.Index-1]):
+			failed = invalid("a recursion reads input %d under another schema", s.Index)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case failed != nil:
+		return failed
+	case len(out) != 1 || !out[0].Equal(op.Schema):
+		return invalid("the step of a recursion does not yield its rows")
+	}
+	return nil
 }
 
 // ValidatePlan checks that a plan is well-formed: dense ids, exactly one root

@@ -10,12 +10,9 @@ import (
 // and typed like the columns they name, that predicates are boolean and that
 // every node has what it needs. It fails with an *InvalidPlanError.
 func ValidateLite(root Node) error {
-	_, err := validator{}.node(root)
+	_, err := newValidator(false).node(root)
 	return err
 }
-
-// validator checks trees; params says whether parameters may still be unbound.
-type validator struct{ params bool }
 
 // node checks a subtree and returns its output.
 func (v validator) node(n Node) ([]arrow.Field, error) {
@@ -67,6 +64,14 @@ func (v validator) node(n Node) ([]arrow.Field, error) {
 			return nil, invalid("limit %d offset %d: neither may be negative", n.Limit, n.Offset)
 		}
 		return in, nil
+	case *With:
+		return v.with(n)
+	case *CommonScan:
+		return v.commonScan(n)
+	case *Recursive:
+		return v.recursive(n)
+	case *WorkingScan:
+		return v.workingScan(n)
 	case nil:
 		return nil, invalid("there is no root node")
 	}

@@ -71,6 +71,18 @@ func writeNode(out *strings.Builder, n planner.Node, depth int) {
 		line("%s join on (%s) residual %v", n.Kind, strings.Join(on, ", "), n.Residual)
 	case *planner.Union:
 		line("union")
+	case *planner.With:
+		names := make([]string, len(n.Commons))
+		for i, c := range n.Commons {
+			names[i] = c.Name
+		}
+		line("with %s", strings.Join(names, ", "))
+	case *planner.CommonScan:
+		line("common %s", n.Name)
+	case *planner.Recursive:
+		line("recursive %s distinct %t", n.Name, n.Distinct)
+	case *planner.WorkingScan:
+		line("working %s", n.Name)
 	case *planner.Window:
 		schema := n.Input.Schema()
 		parts := make([]string, len(n.Calls))

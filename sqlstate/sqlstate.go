@@ -38,6 +38,7 @@ const (
 	UnknownTxnOutcome      Code = "40003"
 	SyntaxError            Code = "42601"
 	InvalidColumnReference Code = "42P10"
+	InvalidRecursion       Code = "42P19"
 	AmbiguousColumn        Code = "42702"
 	UndefinedColumn        Code = "42703"
 	UndefinedFunction      Code = "42883"

@@ -115,16 +115,26 @@ func (s *Server) runShared(f *fragment) {
 	}
 }
 
+// fanout is the several outputs of one fragment; Close ends those that are
+// open.
+type fanout interface {
+	Outputs() []exec.Operator
+	Close() error
+}
+
 // fanOut divides or copies a fragment's rows.
-func (s *Server) fanOut(ctx context.Context, f *fragment) (*exec.Fanout, error) {
+func (s *Server) fanOut(ctx context.Context, f *fragment) (fanout, error) {
 	op, err := s.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	var fan *exec.Fanout
-	if x := f.outputs[0].exchange; x.Kind == planner.HashRepartitionExchange {
+	var fan fanout
+	switch x := f.outputs[0].exchange; x.Kind {
+	case planner.HashRepartitionExchange:
 		fan, err = exec.NewPartitioner(ctx, op, x.Keys, x.Partitions, queueBatches, f.query.budget)
-	} else {
+	case planner.SharedExchange:
+		fan, err = exec.NewSpool(ctx, op, len(f.outputs), &exec.Env{Budget: f.query.budget, SpillDir: s.cfg.SpillDir, MaxSpill: f.plan.MaxSpill})
+	default:
 		fan, err = exec.NewTee(ctx, op, len(f.outputs), queueBatches, f.query.budget)
 	}
 	if err != nil {

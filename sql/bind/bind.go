@@ -23,13 +23,15 @@ type binder struct {
 	stmt   *parse.Statement
 	tables Catalog
 
-	params []arrow.DataType // by ordinal-1; nil while not inferred
-	ctes   []*cte           // innermost last
-	clock  bool             // the time of execution is asked for
-	frame  *frame           // of the subquery that is being bound; nil outside
-	refs   int
-	loc    map[planner.Expr]int32 // where expressions stand in the text
-	limits map[*planner.Limit]limitExprs
+	params    []arrow.DataType  // by ordinal-1; nil while not inferred
+	ctes      []*cte            // innermost last
+	commons   []*planner.Common // of the statement, each before what reads it
+	commonIDs planner.CommonID  // the last one given
+	clock     bool              // the time of execution is asked for
+	frame     *frame            // of the subquery that is being bound; nil outside
+	refs      int
+	loc       map[planner.Expr]int32 // where expressions stand in the text
+	limits    map[*planner.Limit]limitExprs
 }
 
 // Bind resolves a statement against the catalog. params gives the types of
@@ -90,7 +92,7 @@ func (b *binder) query(s *pgquery.SelectStmt) (*Query, error) {
 	if len(out.fields) == 0 {
 		return nil, b.unsupported(-1, "a SELECT without output columns")
 	}
-	return &Query{Node: out.node, Schema: arrow.NewSchema(out.fields, nil)}, nil
+	return &Query{Node: b.withCommons(out.node), Schema: arrow.NewSchema(out.fields, nil)}, nil
 }
 
 func (b *binder) explain(s *pgquery.ExplainStmt) (*Explain, error) {

@@ -121,7 +121,7 @@ func (b *binder) deleteRows(stmt *pgquery.DeleteStmt) (*Delete, error) {
 			return nil, err
 		}
 	}
-	out.Source = c.projectTargets(targets)
+	out.Source = c.withCommons(c.projectTargets(targets))
 	return out, nil
 }
 
@@ -191,7 +191,7 @@ func (b *binder) updateRows(stmt *pgquery.UpdateStmt) (*Update, error) {
 			return nil, err
 		}
 	}
-	out.Source = c.projectTargets(append(targets, row...))
+	out.Source = c.withCommons(c.projectTargets(append(targets, row...)))
 	return out, nil
 }
 

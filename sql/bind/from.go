@@ -16,16 +16,6 @@ type source struct {
 	width int
 }
 
-// cte is one query of a WITH clause. It is bound anew wherever it is named,
-// seeing the WITH queries before it.
-type cte struct {
-	name    string
-	query   *pgquery.SelectStmt
-	columns []string // renames
-	outer   []*cte
-	frame   *frame // where it was defined
-}
-
 // from binds a FROM list; entries after the first join by cross joins. Without
 // FROM there is one row, which has a column since a batch needs one, but no
 // name for it.
@@ -195,63 +185,4 @@ func (b *binder) subquery(out *output, rel *relation, alias *pgquery.Alias) (*so
 	}
 	s := &scope{columns: rel.columns, relations: []*relation{rel}}
 	return &source{out.node, s, len(out.fields)}, nil
-}
-
-func (b *binder) cteReference(c *cte, r *pgquery.RangeVar) (*source, error) {
-	visible, frame := b.ctes, b.frame
-	b.ctes, b.frame = c.outer, c.frame
-	out, err := b.selectStmt(c.query, nil)
-	b.ctes, b.frame = visible, frame
-	if err != nil {
-		return nil, err
-	}
-	rel := &relation{alias: c.name, location: r.Location}
-	for _, f := range out.fields {
-		rel.columns = append(rel.columns, scopeColumn{name: f.Name})
-	}
-	if err := b.renameColumns(rel, c.columns); err != nil {
-		return nil, err
-	}
-	for i := range rel.columns {
-		out.fields[i].Name = rel.columns[i].name
-	}
-	rel.columns = nil
-	return b.subquery(out, rel, r.Alias)
-}
-
-// with makes the queries of a WITH clause visible until the returned function
-// is called. Each is bound once here, so that an unused one is checked too.
-func (b *binder) with(w *pgquery.WithClause) (restore func(), err error) {
-	outer := b.ctes
-	restore = func() { b.ctes = outer }
-	if w == nil {
-		return restore, nil
-	}
-	if err := b.onlyFields(w, "ctes"); err != nil {
-		return restore, err
-	}
-	names := make(map[string]bool, len(w.Ctes))
-	for _, n := range w.Ctes {
-		c := n.GetCommonTableExpr()
-		if err := b.onlyFields(c, "ctename", "aliascolnames", "ctequery", "ctematerialized"); err != nil {
-			return restore, err
-		}
-		if c.Ctematerialized == pgquery.CTEMaterialize_CTEMaterializeAlways {
-			return restore, b.unsupported(c.Location, "AS MATERIALIZED")
-		}
-		if names[c.Ctename] {
-			return restore, b.errorAt(sqlstate.DuplicateAlias, c.Location, "the WITH query name %q is used more than once", c.Ctename)
-		}
-		names[c.Ctename] = true
-		sel := c.Ctequery.GetSelectStmt()
-		if sel == nil {
-			return restore, b.refuseNode(c.Ctequery, "WITH over ")
-		}
-		entry := &cte{c.Ctename, sel, stringsOf(c.Aliascolnames), b.ctes, b.frame}
-		if _, err := b.cteReference(entry, &pgquery.RangeVar{Location: c.Location}); err != nil {
-			return restore, err
-		}
-		b.ctes = append(b.ctes[:len(b.ctes):len(b.ctes)], entry)
-	}
-	return restore, nil
 }

@@ -43,7 +43,7 @@ func (b *binder) insert(stmt *pgquery.InsertStmt) (*Insert, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Insert{Table: t, Columns: into.columns, Source: node}
+	out := &Insert{Table: t, Columns: into.columns, Source: b.withCommons(node)}
 	if out.Conflict, err = into.onConflict(stmt.OnConflictClause, stmt.Relation.Alias); err != nil {
 		return nil, err
 	}

@@ -78,10 +78,6 @@ func construct(message, field string) string {
 		return "a table of another database"
 	case "JoinExpr.alias", "JoinExpr.join_using_alias":
 		return "an alias of a join"
-	case "WithClause.recursive":
-		return "WITH RECURSIVE"
-	case "CommonTableExpr.ctematerialized":
-		return "MATERIALIZED"
 	case "InferClause.where_clause":
 		return "ON CONFLICT (...) WHERE"
 	case "TruncateStmt.restart_seqs":

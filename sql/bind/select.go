@@ -207,6 +207,9 @@ func (s *selection) group() error {
 	if len(s.stmt.GroupClause) == 0 && having == nil && len(g.calls) == 0 {
 		return nil
 	}
+	if len(g.calls) > 0 && s.readsItself(s.stmt.FromClause) {
+		return s.errorAt(sqlstate.InvalidRecursion, -1, "aggregate functions are not allowed in the recursive term of a recursive query")
+	}
 	if err := g.attach(s); err != nil {
 		return err
 	}

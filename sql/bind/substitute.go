@@ -156,6 +156,18 @@ func (s *substitution) node(n planner.Node) (planner.Node, error) {
 		return s.limit(n, built[0])
 	case *planner.Values:
 		return s.rows(n)
+	case *planner.With:
+		out := &planner.With{Main: built[len(n.Commons)]}
+		for i, c := range n.Commons {
+			out.Commons = append(out.Commons, &planner.Common{ID: c.ID, Name: c.Name, Input: built[i], Keep: c.Keep})
+		}
+		return out, nil
+	case *planner.Recursive:
+		out := *n
+		out.Seed, out.Step = built[0], built[1]
+		return &out, nil
+	case *planner.CommonScan, *planner.WorkingScan:
+		return n, nil
 	}
 	return nil, sqlstate.New(sqlstate.InternalError, "cannot give parameters to a %T", n)
 }
