@@ -5,6 +5,7 @@ import (
 
 	"skein/catalog"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 // Subqueries become joins. Where a WHERE or HAVING condition is a subquery, a
@@ -80,8 +81,13 @@ func (b *binder) filterJoin(node planner.Node, s *subqueryRef, negated bool) (pl
 	}
 	width := node.Schema().NumFields()
 	p, err := b.pull(s.query.node)
-	if err != nil {
+	if err != nil && sqlstate.CodeOf(err) != sqlstate.FeatureNotSupported {
 		return nil, err
+	}
+	if err != nil {
+		if node, p, err = b.byDomain(node, s); err != nil {
+			return nil, err
+		}
 	}
 	if p.global {
 		return nil, nil
@@ -126,7 +132,7 @@ func (s *subqueryRef) overPair(e planner.Expr, width int) planner.Expr {
 	return replaceLeaves(e, func(x planner.Expr) planner.Expr {
 		switch x := x.(type) {
 		case *outerRef:
-			return s.args[x.slot]
+			return s.argument(x)
 		case *planner.Column:
 			return moved(x, width)
 		}
@@ -163,7 +169,7 @@ func (b *binder) attach(node planner.Node, e planner.Expr) (planner.Node, planne
 
 // value joins a subquery to a node and returns its value over the result.
 func (b *binder) value(node planner.Node, s *subqueryRef) (planner.Node, planner.Expr, error) {
-	p, err := b.pull(s.query.node)
+	node, p, err := b.unnest(node, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -262,7 +268,7 @@ func (b *binder) scalarValue(node planner.Node, s *subqueryRef, p *pulled) (plan
 	}
 	kind := planner.SingleJoin
 	switch {
-	case len(conds) == 0 && alwaysOneRow(p.node):
+	case len(conds) == 0 && b.alwaysOneRow(p.node):
 		kind = planner.CrossJoin
 	case p.unique:
 		kind = planner.LeftJoin
@@ -282,12 +288,14 @@ func (b *binder) scalarValue(node planner.Node, s *subqueryRef, p *pulled) (plan
 }
 
 // alwaysOneRow reports whether a node has exactly one row.
-func alwaysOneRow(n planner.Node) bool {
+func (b *binder) alwaysOneRow(n planner.Node) bool {
 	switch n := n.(type) {
 	case *planner.Aggregate:
 		return len(n.GroupBy) == 0
 	case *planner.Project:
-		return alwaysOneRow(n.Input)
+		return b.alwaysOneRow(n.Input)
+	case *planner.CommonScan:
+		return b.alwaysOneRow(b.commonInput(n))
 	case *planner.Values:
 		return len(n.Rows) == 1
 	}
@@ -309,16 +317,13 @@ func (b *binder) globalValue(node planner.Node, s *subqueryRef, p *pulled) (plan
 		return replaceLeaves(e, func(x planner.Expr) planner.Expr {
 			switch x := x.(type) {
 			case *outerRef:
-				return s.args[x.slot]
+				return s.argument(x)
 			case *planner.Column:
 				c := planner.ColumnOf(schema, width+x.Index)
 				if !p.counts[x.Index] {
 					return c
 				}
-				return &planner.Call{
-					Func: "coalesce", DataType: catalog.BigInt,
-					Args: []planner.Expr{c, &planner.Literal{Value: int64(0), DataType: catalog.BigInt}},
-				}
+				return countOrZero(c)
 			}
 			return nil
 		})
@@ -379,14 +384,14 @@ func (b *binder) markJoin(left, right planner.Node, chosen, compared []planner.E
 	}
 	var present []planner.Expr
 	for _, c := range chosen {
-		x, y, ok := splitEquality(c, l.width)
+		x, y, safe, ok := splitKey(c, l.width)
 		if !ok {
 			rest = append(rest, c)
 			continue
 		}
 		y = shiftColumns(y, -l.width)
 		join.On = append(join.On, planner.JoinKey{Left: l.key(x), Right: r.key(y), NullSafe: true})
-		if y.Nullable() {
+		if y.Nullable() && !safe {
 			present = append(present, &planner.Call{Func: "is not null", Args: []planner.Expr{y}, DataType: catalog.Boolean})
 		}
 	}
@@ -407,12 +412,12 @@ func (b *binder) joinOf(kind planner.JoinKind, left, right planner.Node, conds [
 	join := &planner.Join{Kind: kind}
 	var rest []planner.Expr
 	for _, c := range withoutTrue(conds) {
-		x, y, ok := splitEquality(c, l.width)
+		x, y, safe, ok := splitKey(c, l.width)
 		if !ok {
 			rest = append(rest, c)
 			continue
 		}
-		join.On = append(join.On, planner.JoinKey{Left: l.key(x), Right: r.key(shiftColumns(y, -l.width))})
+		join.On = append(join.On, planner.JoinKey{Left: l.key(x), Right: r.key(shiftColumns(y, -l.width)), NullSafe: safe})
 	}
 	return b.finishJoin(join, l, r, rest)
 }

@@ -113,6 +113,12 @@ func (b *binder) newCommon(name string, node planner.Node) *planner.Common {
 	return c
 }
 
+// commonInput is what a scan of a common table reads.
+func (b *binder) commonInput(n *planner.CommonScan) planner.Node {
+	at := slices.IndexFunc(b.commons, func(c *planner.Common) bool { return c.ID == n.ID })
+	return b.commons[at].Input
+}
+
 func (b *binder) newCommonID() planner.CommonID {
 	b.commonIDs++
 	return b.commonIDs

@@ -28,6 +28,18 @@ func (b *binder) from(items []*pgquery.Node) (*source, error) {
 		return nil, err
 	}
 	for _, item := range items[1:] {
+		if r := item.GetRangeSubselect(); r.GetLateral() {
+			if left, err = b.lateral(planner.CrossJoin, left, r, nil); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if j := item.GetJoinExpr(); j != nil && hasLateral(item) && startsFrom(j) {
+			if left, err = b.join(j, left); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		right, err := b.fromItem(item)
 		if err != nil {
 			return nil, err
@@ -56,7 +68,7 @@ func (b *binder) fromItem(n *pgquery.Node) (*source, error) {
 	case *pgquery.Node_RangeSubselect:
 		return b.derived(item.RangeSubselect)
 	case *pgquery.Node_JoinExpr:
-		return b.join(item.JoinExpr)
+		return b.join(item.JoinExpr, nil)
 	case *pgquery.Node_RangeFunction:
 		return b.rangeFunction(item.RangeFunction)
 	}
@@ -158,9 +170,10 @@ func (b *binder) renameColumns(rel *relation, names []string) error {
 	return nil
 }
 
-// derived binds (SELECT ...) AS alias. It cannot see its siblings.
+// derived binds (SELECT ...) AS alias. It cannot see its siblings; with LATERAL,
+// it has none to see.
 func (b *binder) derived(r *pgquery.RangeSubselect) (*source, error) {
-	if err := b.onlyFields(r, "subquery", "alias"); err != nil {
+	if err := b.onlyFields(r, "subquery", "alias", "lateral"); err != nil {
 		return nil, err
 	}
 	sel := r.Subquery.GetSelectStmt()

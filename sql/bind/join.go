@@ -18,8 +18,9 @@ func (b *binder) cross(left, right *source) (*source, error) {
 	return &source{node, s, left.width + right.width}, nil
 }
 
-// join binds a JOIN of any spelling.
-func (b *binder) join(j *pgquery.JoinExpr) (*source, error) {
+// join binds a JOIN of any spelling. Unless before is nil, its first entry is
+// crossed with that.
+func (b *binder) join(j *pgquery.JoinExpr, before *source) (*source, error) {
 	if err := b.onlyFields(j, "jointype", "is_natural", "larg", "rarg", "using_clause", "quals"); err != nil {
 		return nil, err
 	}
@@ -35,9 +36,18 @@ func (b *binder) join(j *pgquery.JoinExpr) (*source, error) {
 	default:
 		return nil, b.unsupported(fromLocation(j.Rarg), "this kind of join")
 	}
-	left, err := b.fromItem(j.Larg)
+	left, err := b.firstItem(j.Larg, before)
 	if err != nil {
 		return nil, err
+	}
+	if r := j.Rarg.GetRangeSubselect(); r.GetLateral() {
+		if (kind == planner.InnerJoin || kind == planner.LeftJoin) && !j.IsNatural && len(j.UsingClause) == 0 {
+			return b.lateral(kind, left, r, j.Quals)
+		}
+		if kind != planner.InnerJoin && kind != planner.LeftJoin {
+			return nil, b.unsupported(fromLocation(j.Rarg), "LATERAL on the right of a RIGHT or FULL JOIN")
+		}
+		return nil, b.unsupported(fromLocation(j.Rarg), "LATERAL in a join with USING or NATURAL")
 	}
 	right, err := b.fromItem(j.Rarg)
 	if err != nil {
@@ -60,6 +70,24 @@ func (b *binder) join(j *pgquery.JoinExpr) (*source, error) {
 	return b.cross(left, right)
 }
 
+// firstItem binds the first entry of a JOIN tree, crossed with what is before it.
+func (b *binder) firstItem(n *pgquery.Node, before *source) (*source, error) {
+	if before == nil {
+		return b.fromItem(n)
+	}
+	if j := n.GetJoinExpr(); j != nil {
+		return b.join(j, before)
+	}
+	if r := n.GetRangeSubselect(); r.GetLateral() {
+		return b.lateral(planner.CrossJoin, before, r, nil)
+	}
+	first, err := b.fromItem(n)
+	if err != nil {
+		return nil, err
+	}
+	return b.cross(before, first)
+}
+
 // fromLocation is where a FROM entry starts, as well as it is known.
 func fromLocation(n *pgquery.Node) int32 {
 	if j := n.GetJoinExpr(); j != nil {
@@ -73,30 +101,170 @@ func (b *binder) joinOn(kind planner.JoinKind, left, right *source, quals *pgque
 	if err != nil {
 		return nil, err
 	}
-	cond, err := b.expr(quals, &exprContext{scope: s, clause: "JOIN conditions", subqueries: kind == planner.InnerJoin})
+	conds, err := b.joinCondition(s, quals, kind)
+	if err != nil {
+		return nil, err
+	}
+	plain, hard := splitSubqueries(conds)
+	if len(hard) > 0 && kind != planner.InnerJoin {
+		return b.outerJoinOn(kind, left, right, s, plain, hard)
+	}
+	out := &source{b.joinOf(kind, left.node, right.node, plain), s.filledBy(kind, left.width), left.width + right.width}
+	if len(hard) == 0 {
+		return out, nil
+	}
+	if out.node, err = b.filter(out.node, b.connect("and", hard, locationOf(quals))); err != nil {
+		return nil, err
+	}
+	out.node = firstColumns(out.node, out.width)
+	return out, nil
+}
+
+// joinCondition binds an ON condition, of which it returns the conjuncts.
+func (b *binder) joinCondition(s *scope, quals *pgquery.Node, kind planner.JoinKind) ([]planner.Expr, error) {
+	if quals == nil {
+		return nil, nil
+	}
+	cond, err := b.expr(quals, &exprContext{scope: s, clause: "JOIN conditions", subqueries: true})
 	if err != nil {
 		return nil, err
 	}
 	if cond, err = b.toBoolean(cond, "JOIN/ON"); err != nil {
 		return nil, err
 	}
-	var plain, hard []planner.Expr
-	for _, c := range conjuncts(cond) {
-		if hasSubquery(c) {
-			hard = append(hard, c)
-		} else {
-			plain = append(plain, c)
+	return conjuncts(cond), nil
+}
+
+// outerJoinOn joins with subqueries in the condition of an outer join. One that
+// refers to a single side is computed there; for one that refers to both, the
+// pairs that match are found first and then joined to the rows that are kept.
+func (b *binder) outerJoinOn(kind planner.JoinKind, left, right *source, s *scope, plain, hard []planner.Expr) (*source, error) {
+	out := &source{nil, s.filledBy(kind, left.width), left.width + right.width}
+	sides := [2]planner.Node{left.node, right.node}
+	low := [2]int{0, left.width}
+	var both []planner.Expr
+	for _, c := range hard {
+		side := -1
+		for i, high := range [2]int{left.width, out.width} {
+			if readsOnly(c, low[i], high) {
+				side = i
+			}
 		}
+		if side < 0 {
+			both = append(both, c)
+			continue
+		}
+		node, value, err := b.attach(sides[side], shiftColumns(c, -low[side]))
+		if err != nil {
+			return nil, err
+		}
+		var at int
+		sides[side], at = withColumn(node, value)
+		// Columns behind a side's own are out of the way until the join is made.
+		plain = append(plain, &planner.Column{Index: outOfTheWay + side*outOfTheWay + at, Name: "condition", DataType: value.Type(), Null: value.Nullable()})
 	}
-	out := &source{b.joinOf(kind, left.node, right.node, plain), s.filledBy(kind, left.width), left.width + right.width}
-	if len(hard) == 0 {
+	lw := width(sides[0])
+	for i, c := range plain {
+		plain[i] = mapColumns(c, func(c *planner.Column) planner.Expr {
+			switch {
+			case c.Index >= 2*outOfTheWay:
+				return moved(c, lw-2*outOfTheWay)
+			case c.Index >= outOfTheWay:
+				return moved(c, -outOfTheWay)
+			case c.Index >= left.width:
+				return moved(c, lw-left.width)
+			}
+			return c
+		})
+	}
+	if len(both) > 0 {
+		for i, c := range both {
+			both[i] = mapColumns(c, func(c *planner.Column) planner.Expr {
+				if c.Index >= left.width {
+					return moved(c, lw-left.width)
+				}
+				return c
+			})
+		}
+		node, err := b.matchedFirst(kind, sides[0], sides[1], plain, both)
+		if err != nil {
+			return nil, err
+		}
+		out.node = pickColumns(node, append(interval(0, left.width), interval(lw, lw+right.width)...))
 		return out, nil
 	}
-	if out.node, err = b.filter(out.node, b.connect("and", hard, b.where(cond))); err != nil {
+	joined := b.joinOf(kind, sides[0], sides[1], plain)
+	out.node = pickColumns(joined, append(interval(0, left.width), interval(lw, lw+right.width)...))
+	return out, nil
+}
+
+// outOfTheWay is beyond the ordinals of any join's columns.
+const outOfTheWay = 1 << 24
+
+// readsOnly reports whether an expression reads columns in [low, high) only.
+func readsOnly(e planner.Expr, low, high int) bool {
+	return !contains(e, func(x planner.Expr) bool {
+		c, ok := x.(*planner.Column)
+		return ok && (c.Index < low || c.Index >= high)
+	})
+}
+
+// pickColumns projects a node to some of its columns.
+func pickColumns(n planner.Node, columns []int) planner.Node {
+	schema := n.Schema()
+	p := &planner.Project{Input: n}
+	for _, c := range columns {
+		p.Exprs, p.Names = append(p.Exprs, planner.ColumnOf(schema, c)), append(p.Names, schema.Field(c).Name)
+	}
+	return p
+}
+
+// matchedFirst is a left or right join on conditions of which the last ones hold
+// subqueries over both sides: the rows of the kept side are numbered, the pairs
+// that match found by an inner join, and these joined to the kept rows by number.
+func (b *binder) matchedFirst(kind planner.JoinKind, left, right planner.Node, plain, hard []planner.Expr) (planner.Node, error) {
+	kept, width := left, width(left)
+	if kind == planner.RightJoin {
+		kept = right
+	}
+	if kind == planner.FullJoin || correlated(kept) {
+		return nil, b.unsupported(b.where(hard[0]), "a subquery over both sides of an outer join of this kind")
+	}
+	numbered := b.newCommon("", &planner.Window{Input: kept, Calls: []planner.WindowCall{rowNumber()}}).Scan()
+	own := kept.Schema().NumFields()
+	number := fieldColumn(own, numbered.Schema().Field(own))
+	if kind == planner.LeftJoin {
+		shift := func(c *planner.Column) planner.Expr {
+			if c.Index >= width {
+				return moved(c, 1)
+			}
+			return c
+		}
+		for i, c := range plain {
+			plain[i] = mapColumns(c, shift)
+		}
+		for i, c := range hard {
+			hard[i] = mapColumns(c, shift)
+		}
+		left = numbered
+	} else {
+		right = numbered
+	}
+	inner := b.joinOf(planner.InnerJoin, left, right, plain)
+	total := inner.Schema().NumFields()
+	matched, err := b.filter(inner, b.connect("and", hard, -1))
+	if err != nil {
 		return nil, err
 	}
-	out.node = firstColumns(out.node, out.width)
-	return out, nil
+	matched = firstColumns(matched, total)
+	if kind == planner.LeftJoin {
+		key := planner.JoinKey{Left: own, Right: own}
+		join := &planner.Join{Kind: planner.LeftJoin, Left: numbered, Right: matched, On: []planner.JoinKey{key}}
+		return pickColumns(join, append(interval(0, own), interval(own+1+own+1, own+1+total)...)), nil
+	}
+	key := planner.JoinKey{Left: total - 1, Right: number.Index}
+	join := &planner.Join{Kind: planner.RightJoin, Left: matched, Right: numbered, On: []planner.JoinKey{key}}
+	return pickColumns(join, append(interval(0, width), interval(total, total+own)...)), nil
 }
 
 // firstColumns drops the columns behind the first width ones.
@@ -303,6 +471,17 @@ func splitEquality(e planner.Expr, width int) (x, y planner.Expr, ok bool) {
 		x, y = y, x
 	}
 	return x, y, onSide(x, 0, width) && onSide(y, width, 1<<31)
+}
+
+// splitKey is splitEquality that also takes IS NOT DISTINCT FROM; safe says which
+// of both it is.
+func splitKey(e planner.Expr, width int) (x, y planner.Expr, safe, ok bool) {
+	if call, is := e.(*planner.Call); is && call.Func == "is not distinct from" && len(call.Args) == 2 {
+		x, y, ok = splitEquality(&planner.Call{Func: "=", Args: call.Args, DataType: call.DataType}, width)
+		return x, y, true, ok
+	}
+	x, y, ok = splitEquality(e, width)
+	return x, y, false, ok
 }
 
 // onSide reports whether an expression reads columns, all in [low, high).

@@ -29,7 +29,7 @@ type pulled struct {
 // pull takes the references to the query around out of a subquery's node.
 func (b *binder) pull(n planner.Node) (*pulled, error) {
 	if !correlated(n) {
-		return plainPulled(n, atMostOneRow(n)), nil
+		return plainPulled(n, b.atMostOneRow(n)), nil
 	}
 	switch n := n.(type) {
 	case *planner.Values:
@@ -72,16 +72,20 @@ func plainPulled(n planner.Node, unique bool) *pulled {
 	return p
 }
 
-func atMostOneRow(n planner.Node) bool {
+func (b *binder) atMostOneRow(n planner.Node) bool {
 	switch n := n.(type) {
 	case *planner.Filter:
-		return atMostOneRow(n.Input)
+		return b.atMostOneRow(n.Input)
 	case *planner.Project:
-		return atMostOneRow(n.Input)
+		return b.atMostOneRow(n.Input)
 	case *planner.Limit:
-		return n.Limit == 0 || n.Limit == 1 || atMostOneRow(n.Input)
+		return n.Limit == 0 || n.Limit == 1 || b.atMostOneRow(n.Input)
+	case *planner.Sort:
+		return b.atMostOneRow(n.Input)
+	case *planner.CommonScan:
+		return b.atMostOneRow(b.commonInput(n))
 	}
-	return alwaysOneRow(n)
+	return b.alwaysOneRow(n)
 }
 
 // correlated reports whether a subtree refers to the query around it.
@@ -284,6 +288,7 @@ func (b *binder) materialize(p *pulled) (planner.Node, []planner.Expr, error) {
 
 // correlation is one equality of a subquery's own value with the query around.
 type correlation struct {
+	op    string       // = or IS NOT DISTINCT FROM
 	inner planner.Expr // over the subquery's node
 	outer planner.Expr // over outerRefs
 }
@@ -293,7 +298,7 @@ func (b *binder) correlations(conds []planner.Expr, of string) ([]correlation, e
 	var out []correlation
 	for _, c := range conds {
 		call, ok := c.(*planner.Call)
-		if !ok || call.Func != "=" || len(call.Args) != 2 {
+		if !ok || call.Func != "=" && call.Func != "is not distinct from" || len(call.Args) != 2 {
 			return nil, b.tooCorrelated("other than by equalities below " + of)
 		}
 		x, y := call.Args[0], call.Args[1]
@@ -303,7 +308,7 @@ func (b *binder) correlations(conds []planner.Expr, of string) ([]correlation, e
 		if hasOuter(x) || hasColumn(y) || !hasColumn(x) {
 			return nil, b.tooCorrelated("other than by equalities below " + of)
 		}
-		out = append(out, correlation{x, y})
+		out = append(out, correlation{call.Func, x, y})
 	}
 	return out, nil
 }
@@ -433,10 +438,7 @@ func (b *binder) pullLimit(n *planner.Limit) (*pulled, error) {
 	window := &planner.Window{Input: node, PartitionBy: at, OrderBy: order, Calls: []planner.WindowCall{rowNumber()}}
 	schema := window.Schema()
 	position := planner.ColumnOf(schema, number)
-	kept := compareCount(">", position, n.Offset)
-	if n.Limit >= 0 {
-		kept = b.connect("and", []planner.Expr{kept, compareCount("<=", position, saturated(n.Offset, n.Limit))}, -1)
-	}
+	kept := b.withinLimit(position, n.Limit, n.Offset)
 	p := &pulled{
 		node: &planner.Filter{Input: window, Predicate: kept}, unique: n.Limit == 0 || n.Limit == 1,
 		conds: b.equalities(list, at, schema.Field),
@@ -471,8 +473,8 @@ func (b *binder) equalities(list []correlation, at []int, field func(int) arrow.
 	for i, c := range list {
 		key := fieldColumn(at[i], field(at[i]))
 		out = append(out, &planner.Call{
-			Func: "=", Args: []planner.Expr{key, c.outer}, DataType: catalog.Boolean,
-			Null: key.Null || c.outer.Nullable(),
+			Func: c.op, Args: []planner.Expr{key, c.outer}, DataType: catalog.Boolean,
+			Null: c.op == "=" && (key.Null || c.outer.Nullable()),
 		})
 	}
 	return out

@@ -72,8 +72,6 @@ func construct(message, field string) string {
 		return "VARIADIC"
 	case "FuncCall.agg_distinct":
 		return "DISTINCT in a function that is not an aggregate"
-	case "RangeSubselect.lateral":
-		return "LATERAL"
 	case "RangeVar.catalogname":
 		return "a table of another database"
 	case "JoinExpr.alias", "JoinExpr.join_using_alias":

@@ -20,10 +20,11 @@ type frame struct {
 // outerRef is a column of the query around a subquery, argument slot of the
 // subquery's frame. It lives until the subquery is attached.
 type outerRef struct {
-	slot int
-	name string
-	dt   arrow.DataType
-	null bool
+	frame *frame
+	slot  int
+	name  string
+	dt    arrow.DataType
+	null  bool
 }
 
 // Type is the column's type.
@@ -63,6 +64,7 @@ const (
 type subqueryRef struct {
 	kind  subqueryKind
 	query *output
+	frame *frame
 	args  []planner.Expr // of the frame
 	cond  planner.Expr   // of anySubquery: over innerRefs and the columns around
 	dt    arrow.DataType
@@ -86,7 +88,7 @@ func (s *subqueryRef) Nullable() bool {
 func (s *subqueryRef) String() string { return "(subquery)" }
 
 func (s *subqueryRef) rebuild(replace func(planner.Expr) (planner.Expr, error)) (planner.Expr, error) {
-	out := &subqueryRef{kind: s.kind, query: s.query, args: make([]planner.Expr, len(s.args)), dt: s.dt}
+	out := &subqueryRef{kind: s.kind, query: s.query, frame: s.frame, args: make([]planner.Expr, len(s.args)), dt: s.dt}
 	var err error
 	for i, a := range s.args {
 		if out.args[i], err = replace(a); err != nil {
@@ -129,7 +131,7 @@ func (b *binder) outerColumn(ref *pgquery.ColumnRef) (e planner.Expr, known bool
 		f.args = append(f.args, found)
 	}
 	name := stringsOf(ref.Fields)
-	o := &outerRef{slot: slot, name: name[len(name)-1], dt: found.Type(), null: found.Nullable()}
+	o := &outerRef{frame: f, slot: slot, name: name[len(name)-1], dt: found.Type(), null: found.Nullable()}
 	return b.at(o, ref.Location), true, nil
 }
 
@@ -152,7 +154,7 @@ func (b *binder) sublink(e *pgquery.SubLink, c *exprContext) (planner.Expr, erro
 	if err != nil {
 		return nil, err
 	}
-	ref := &subqueryRef{query: out, args: f.args, dt: catalog.Boolean}
+	ref := &subqueryRef{query: out, frame: f, args: f.args, dt: catalog.Boolean}
 	switch e.SubLinkType {
 	case pgquery.SubLinkType_EXISTS_SUBLINK:
 		ref.kind = existsSubquery
@@ -165,6 +167,8 @@ func (b *binder) sublink(e *pgquery.SubLink, c *exprContext) (planner.Expr, erro
 		return b.at(ref, e.Location), nil
 	case pgquery.SubLinkType_ANY_SUBLINK, pgquery.SubLinkType_ALL_SUBLINK:
 		return b.quantified(e, ref, c)
+	case pgquery.SubLinkType_ROWCOMPARE_SUBLINK:
+		return b.rowComparison(e, ref, c)
 	}
 	return nil, b.unsupported(e.Location, "this form of a subquery")
 }
@@ -219,6 +223,50 @@ func (b *binder) quantified(e *pgquery.SubLink, ref *subqueryRef, c *exprContext
 		return b.predicate("not", e.Location, value.Nullable(), value)
 	}
 	return value, nil
+}
+
+// rowComparison binds (a, b) = (SELECT x, y ...): a subquery used as a value,
+// that of the comparison.
+func (b *binder) rowComparison(e *pgquery.SubLink, ref *subqueryRef, c *exprContext) (planner.Expr, error) {
+	names := stringsOf(e.OperName)
+	op := names[len(names)-1]
+	operands := e.Testexpr.GetRowExpr().GetArgs()
+	if op != "=" && op != "<>" {
+		return nil, b.unsupported(e.Location, "row comparison %s with a subquery", op)
+	}
+	if len(operands) != len(ref.query.fields) {
+		return nil, b.errorAt(sqlstate.SyntaxError, e.Location, "the subquery returns %d columns to compare with %d", len(ref.query.fields), len(operands))
+	}
+	conds := make([]planner.Expr, len(operands))
+	for i, n := range operands {
+		left, err := b.expr(n, c)
+		if err != nil {
+			return nil, err
+		}
+		if left, err = b.settledAs(left, ref.query.fields[i].Type); err != nil {
+			return nil, err
+		}
+		ref.args = append(ref.args, left)
+		outer := &outerRef{frame: ref.frame, slot: len(ref.args) - 1, name: "value", dt: left.Type(), null: left.Nullable()}
+		if conds[i], err = b.compare(op, b.at(outer, e.Location), b.at(fieldColumn(i, ref.query.fields[i]), e.Location), e.Location); err != nil {
+			return nil, err
+		}
+	}
+	connective := "and"
+	if op == "<>" {
+		connective = "or"
+	}
+	p := &planner.Project{Input: ref.query.node, Exprs: []planner.Expr{b.connect(connective, conds, e.Location)}, Names: []string{"?column?"}}
+	ref.query = &output{node: p, fields: p.Schema().Fields()}
+	return b.at(ref, e.Location), nil
+}
+
+// settledAs settles an untyped expression as a type that it is compared with.
+func (b *binder) settledAs(e planner.Expr, dt arrow.DataType) (planner.Expr, error) {
+	if isUntyped(e) {
+		return b.convert(e, dt)
+	}
+	return e, nil
 }
 
 // contains reports whether an expression holds one that a test is true for,

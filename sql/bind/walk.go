@@ -121,7 +121,7 @@ func equal(a, b planner.Expr) bool {
 		return ok && x.equal(y)
 	case *outerRef:
 		y, ok := b.(*outerRef)
-		return ok && x.slot == y.slot
+		return ok && x.frame == y.frame && x.slot == y.slot
 	case *innerRef:
 		y, ok := b.(*innerRef)
 		return ok && x.index == y.index
