@@ -50,6 +50,7 @@ const (
 	DuplicateColumn        Code = "42701"
 	DuplicateAlias         Code = "42712"
 	GroupingError          Code = "42803"
+	WindowingError         Code = "42P20"
 	DatatypeMismatch       Code = "42804"
 	CannotCoerce           Code = "42846"
 	InvalidTableDefinition Code = "42P16"

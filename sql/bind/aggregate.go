@@ -5,6 +5,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"skein/catalog"
 	"skein/planner"
@@ -71,6 +72,9 @@ func aggregateFunc(name string) (planner.AggFunc, bool) {
 // aggregate binds an aggregate call. Its arguments are over the input rows, and
 // equal calls share one result.
 func (b *binder) aggregate(fn planner.AggFunc, f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
+	if b.ofOuterQuery(f, c) {
+		return b.outerAggregate(fn, f)
+	}
 	if c.aggregates == nil {
 		return nil, b.errorAt(sqlstate.GroupingError, f.Location, "aggregate functions are not allowed in %s", c.clause)
 	}
@@ -89,6 +93,55 @@ func (b *binder) aggregate(fn planner.AggFunc, f *pgquery.FuncCall, c *exprConte
 		c.aggregates.calls = append(c.aggregates.calls, *call)
 	}
 	return b.at(&aggregateRef{index, string(fn), call.dt, fn != planner.Count}, f.Location), nil
+}
+
+// ofOuterQuery reports whether an aggregate in a subquery is the query's around:
+// all columns that it reads are.
+func (b *binder) ofOuterQuery(f *pgquery.FuncCall, c *exprContext) bool {
+	if b.frame == nil || b.frame.context == nil || c.scope == nil {
+		return false
+	}
+	own, some := false, false
+	var look func(m protoreflect.Message)
+	look = func(m protoreflect.Message) {
+		if ref, ok := m.Interface().(*pgquery.ColumnRef); ok {
+			some = true
+			_, err := b.ownColumn(ref, c.scope)
+			own = own || err == nil
+			return
+		}
+		if _, ok := m.Interface().(*pgquery.SubLink); ok {
+			own = true // what it refers to is not looked into
+			return
+		}
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			switch {
+			case f.Kind() != protoreflect.MessageKind:
+			case f.IsList():
+				for i := range v.List().Len() {
+					look(v.List().Get(i).Message())
+				}
+			default:
+				look(v.Message())
+			}
+			return true
+		})
+	}
+	look(f.ProtoReflect())
+	return some && !own
+}
+
+// outerAggregate binds an aggregate of the query around, whose value the subquery
+// refers to like to a column.
+func (b *binder) outerAggregate(fn planner.AggFunc, f *pgquery.FuncCall) (planner.Expr, error) {
+	around := b.frame
+	b.frame = around.outer
+	value, err := b.aggregate(fn, f, around.context)
+	b.frame = around
+	if err != nil {
+		return nil, err
+	}
+	return b.at(around.refer(value, string(fn)), f.Location), nil
 }
 
 // aggregateCall binds the parts of a call, as an aggregate or in a window.
@@ -111,11 +164,6 @@ func (b *binder) aggregateCall(fn planner.AggFunc, f *pgquery.FuncCall, c *exprC
 		}
 	} else if err := b.aggregateOrder(call, f, c); err != nil {
 		return nil, err
-	}
-	for _, a := range call.args {
-		if hasOuter(a) && !hasColumn(a) {
-			return nil, b.unsupported(f.Location, "an aggregate over columns of an outer query only")
-		}
 	}
 	if len(call.args) > 0 {
 		if call.dt, err = b.aggregateType(fn, call.args[0].Type(), f.Location); err != nil {

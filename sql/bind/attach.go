@@ -409,6 +409,9 @@ func nodeSource(n planner.Node) *source {
 // what the kind says of the two nodes' own columns.
 func (b *binder) joinOf(kind planner.JoinKind, left, right planner.Node, conds []planner.Expr) planner.Node {
 	l, r := newJoinSide(nodeSource(left)), newJoinSide(nodeSource(right))
+	if kind == planner.CrossJoin {
+		kind = planner.InnerJoin // finishJoin makes it a cross join if there are no conditions
+	}
 	join := &planner.Join{Kind: kind}
 	var rest []planner.Expr
 	for _, c := range withoutTrue(conds) {

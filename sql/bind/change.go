@@ -65,7 +65,7 @@ func (b *binder) change(r *pgquery.RangeVar, others []*pgquery.Node, where *pgqu
 		}
 	}
 	s := &selection{binder: b, stmt: &pgquery.SelectStmt{WhereClause: where}, from: from, node: from.node}
-	s.context = &exprContext{scope: from.scope, clause: clause}
+	s.context = &exprContext{scope: from.scope, clause: clause, subqueries: true}
 	if err := s.filterRows(); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,10 @@ func (c *change) assignments(list []*pgquery.Node) ([]planner.Expr, error) {
 		if len(c.targets) != before+1 {
 			return nil, c.errorAt(sqlstate.SyntaxError, locationOf(val), "* cannot be assigned to a column")
 		}
-		return c.targets[before].expr, nil
+		e := c.targets[before].expr
+		var err error
+		c.node, e, err = c.attach(c.node, e)
+		return e, err
 	})
 }
 

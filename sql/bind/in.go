@@ -19,6 +19,9 @@ func (b *binder) in(e *pgquery.A_Expr, c *exprContext) (planner.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Lexpr.GetRowExpr() != nil {
+		return b.rowIn(op, e, list.Items, c)
+	}
 	subject, err := b.expr(e.Lexpr, c)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func (b *binder) operator(e *pgquery.A_Expr, c *exprContext) (planner.Expr, erro
 		pgquery.A_Expr_Kind_AEXPR_BETWEEN_SYM, pgquery.A_Expr_Kind_AEXPR_NOT_BETWEEN_SYM:
 		return b.between(e, c)
 	case pgquery.A_Expr_Kind_AEXPR_OP_ANY, pgquery.A_Expr_Kind_AEXPR_OP_ALL:
-		return nil, b.unsupported(e.Location, "ANY or ALL over an array")
+		return b.anyArray(e, c)
 	case pgquery.A_Expr_Kind_AEXPR_SIMILAR:
 		return nil, b.unsupported(e.Location, "SIMILAR TO")
 	}
@@ -62,6 +62,9 @@ func (b *binder) plainOperator(e *pgquery.A_Expr, c *exprContext) (planner.Expr,
 	}
 	if e.Lexpr == nil {
 		return b.unaryOperator(name, e, c)
+	}
+	if _, _, rows := rowOperands(e); rows {
+		return b.compareRows(name, e, c)
 	}
 	left, right, err := b.pair(e, c)
 	if err != nil {

@@ -40,13 +40,13 @@ type selection struct {
 // missing ones are text.
 func (b *binder) selectStmt(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (*output, error) {
 	if stmt.Op != pgquery.SetOperation_SETOP_NONE {
-		if err := b.onlyFields(stmt, "op", "all", "larg", "rarg", "sort_clause", "limit_offset", "limit_count", "with_clause"); err != nil {
+		if err := b.onlyFields(stmt, "op", "all", "larg", "rarg", "sort_clause", "limit_offset", "limit_count", "limit_option", "with_clause"); err != nil {
 			return nil, err
 		}
 		return b.setOperation(stmt, wanted)
 	}
 	if err := b.onlyFields(stmt, "distinct_clause", "target_list", "from_clause", "where_clause", "group_clause",
-		"having_clause", "values_lists", "sort_clause", "limit_offset", "limit_count", "with_clause", "window_clause"); err != nil {
+		"having_clause", "values_lists", "sort_clause", "limit_offset", "limit_count", "limit_option", "with_clause", "window_clause"); err != nil {
 		return nil, err
 	}
 	restore, err := b.with(stmt.WithClause)
@@ -117,6 +117,12 @@ func (s *selection) bind(wanted []arrow.DataType) (*output, error) {
 
 // finish sorts, limits and drops hidden columns.
 func (s *selection) finish(visible int) (*output, error) {
+	if s.stmt.LimitOption == pgquery.LimitOption_LIMIT_OPTION_WITH_TIES {
+		if err := s.limitWithTies(); err != nil {
+			return nil, err
+		}
+		s.stmt = &pgquery.SelectStmt{}
+	}
 	if len(s.keys) > 0 {
 		s.node = &planner.Sort{Input: s.node, Keys: s.keys, Limit: -1}
 	}

@@ -1,6 +1,8 @@
 package bind
 
 import (
+	"slices"
+
 	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
@@ -16,11 +18,7 @@ func (b *binder) setOperation(stmt *pgquery.SelectStmt, wanted []arrow.DataType)
 	if err != nil {
 		return nil, err
 	}
-	left, err := b.selectStmt(stmt.Larg, wanted)
-	if err != nil {
-		return nil, err
-	}
-	right, err := b.selectStmt(stmt.Rarg, wanted)
+	left, right, err := b.operands(stmt, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +39,66 @@ func (b *binder) setOperation(stmt *pgquery.SelectStmt, wanted []arrow.DataType)
 	}
 	node := b.combined(stmt.Op, stmt.All, l, r)
 	return b.orderedRows(stmt, node)
+}
+
+// operands binds both sides of a set operation. Constants without a type, as NULL
+// and texts, take that of the other side's column.
+func (b *binder) operands(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (left, right *output, err error) {
+	first, second := &left, &right
+	sides := [2]*pgquery.SelectStmt{stmt.Larg, stmt.Rarg}
+	if slices.Contains(untypedColumns(sides[0]), true) && !slices.Contains(untypedColumns(sides[1]), true) {
+		first, second = second, first
+		sides[0], sides[1] = sides[1], sides[0]
+	}
+	if *first, err = b.selectStmt(sides[0], wanted); err != nil {
+		return nil, nil, err
+	}
+	types := typesOf((*first).fields)
+	for i, open := range untypedColumns(sides[0]) {
+		if open && i < len(types) {
+			types[i] = nil
+		}
+	}
+	for i, dt := range wanted {
+		if dt != nil && i < len(types) {
+			types[i] = dt
+		}
+	}
+	*second, err = b.selectStmt(sides[1], types)
+	return left, right, err
+}
+
+// untypedColumns tells which columns of a query are plain constants without a
+// type.
+func untypedColumns(stmt *pgquery.SelectStmt) []bool {
+	if stmt.Op != pgquery.SetOperation_SETOP_NONE {
+		out := untypedColumns(stmt.Larg)
+		for i, open := range untypedColumns(stmt.Rarg) {
+			if i < len(out) {
+				out[i] = out[i] && open
+			}
+		}
+		return out
+	}
+	untyped := func(n *pgquery.Node) bool {
+		c := n.GetAConst()
+		return c != nil && (c.Isnull || c.GetSval() != nil)
+	}
+	var out []bool
+	for _, n := range stmt.TargetList {
+		out = append(out, untyped(n.GetResTarget().GetVal()))
+	}
+	for r, row := range stmt.ValuesLists {
+		for i, n := range row.GetList().GetItems() {
+			switch {
+			case r == 0:
+				out = append(out, untyped(n))
+			case i < len(out):
+				out[i] = out[i] && untyped(n)
+			}
+		}
+	}
+	return out
 }
 
 // sameColumns projects two queries to columns of common types, under the left

@@ -80,6 +80,9 @@ type limitExprs struct{ limit, offset planner.Expr }
 
 // limit applies LIMIT, OFFSET and FETCH FIRST.
 func (b *binder) limit(stmt *pgquery.SelectStmt, input planner.Node) (planner.Node, error) {
+	if stmt.LimitOption == pgquery.LimitOption_LIMIT_OPTION_WITH_TIES {
+		return nil, b.errorAt(sqlstate.SyntaxError, locationOf(stmt.LimitCount), "WITH TIES needs an ORDER BY clause")
+	}
 	if stmt.LimitCount == nil && stmt.LimitOffset == nil {
 		return input, nil
 	}
@@ -107,6 +110,39 @@ func (b *binder) limit(stmt *pgquery.SelectStmt, input planner.Node) (planner.No
 		return input, nil
 	}
 	return node, nil
+}
+
+// limitWithTies keeps the rows that FETCH FIRST n ROWS WITH TIES asks for: those up
+// to the nth and the ones that are equal to it in the order.
+func (s *selection) limitWithTies() error {
+	if len(s.keys) == 0 {
+		return s.errorAt(sqlstate.SyntaxError, locationOf(s.stmt.LimitCount), "WITH TIES needs an ORDER BY clause")
+	}
+	count, open, err := s.rowCount(s.stmt.LimitCount, "LIMIT", -1)
+	if err != nil {
+		return err
+	}
+	offset := int64(0)
+	if s.stmt.LimitOffset != nil && open == nil {
+		if offset, open, err = s.rowCount(s.stmt.LimitOffset, "OFFSET", 0); err != nil {
+			return err
+		}
+	}
+	if open != nil {
+		return s.unsupported(locationOf(s.stmt.LimitCount), "WITH TIES over a number of rows that is a parameter")
+	}
+	at := s.node.Schema().NumFields()
+	rank := rowNumber()
+	rank.Func, rank.Name = planner.Rank, "rank"
+	w := &planner.Window{Input: s.node, OrderBy: s.keys, Calls: []planner.WindowCall{rowNumber(), rank}}
+	schema := w.Schema()
+	kept := compareCount(">", planner.ColumnOf(schema, at), offset)
+	if count >= 0 {
+		upTo := compareCount("<=", planner.ColumnOf(schema, at+1), saturated(offset, count))
+		kept = s.connect("and", []planner.Expr{kept, upTo}, -1)
+	}
+	s.node = firstColumns(&planner.Filter{Input: w, Predicate: kept}, at)
+	return nil
 }
 
 // rowCount is the value of a LIMIT or OFFSET, or the expression that parameters

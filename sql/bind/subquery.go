@@ -1,6 +1,8 @@
 package bind
 
 import (
+	"slices"
+
 	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
@@ -120,19 +122,18 @@ func (b *binder) outerColumn(ref *pgquery.ColumnRef) (e planner.Expr, known bool
 	if f.context.noColumns != "" {
 		return nil, true, b.errorAt(sqlstate.InvalidColumnReference, ref.Location, "%s must not refer to columns", f.context.noColumns)
 	}
-	slot := -1
-	for i, a := range f.args {
-		if equal(a, found) {
-			slot = i
-		}
-	}
+	name := stringsOf(ref.Fields)
+	return b.at(f.refer(found, name[len(name)-1]), ref.Location), true, nil
+}
+
+// refer makes a value of the query around an argument of the subquery's.
+func (f *frame) refer(value planner.Expr, name string) *outerRef {
+	slot := slices.IndexFunc(f.args, func(a planner.Expr) bool { return equal(a, value) })
 	if slot < 0 {
 		slot = len(f.args)
-		f.args = append(f.args, found)
+		f.args = append(f.args, value)
 	}
-	name := stringsOf(ref.Fields)
-	o := &outerRef{frame: f, slot: slot, name: name[len(name)-1], dt: found.Type(), null: found.Nullable()}
-	return b.at(o, ref.Location), true, nil
+	return &outerRef{frame: f, slot: slot, name: name, dt: value.Type(), null: value.Nullable()}
 }
 
 // sublink binds a subquery in an expression.

@@ -199,32 +199,51 @@ func (b *binder) shiftArguments(w *windowRef, args []planner.Expr, count func(in
 	return nil
 }
 
+// namedWindow is what a window definition says, together with the one that it
+// builds on: `OVER name` is that, `OVER (name ...)` copies its partitions and the
+// order that it does not give itself. named are the definitions it may build on.
+func (b *binder) namedWindow(def *pgquery.WindowDef, named []*pgquery.WindowDef, over bool) (*pgquery.WindowDef, error) {
+	name := def.Refname
+	if over && def.Name != "" {
+		name = def.Name
+	}
+	if name == "" {
+		return def, nil
+	}
+	at := slices.IndexFunc(named, func(d *pgquery.WindowDef) bool { return d.Name == name })
+	if at < 0 {
+		return nil, b.errorAt(sqlstate.UndefinedObject, def.Location, "window %q does not exist", name)
+	}
+	base, err := b.namedWindow(named[at], named[:at], false)
+	if err != nil {
+		return nil, err
+	}
+	if over && def.Name != "" {
+		return base, nil
+	}
+	switch {
+	case len(def.PartitionClause) > 0:
+		return nil, b.errorAt(sqlstate.WindowingError, def.Location, "the PARTITION BY clause of window %q cannot be overridden", name)
+	case len(def.OrderClause) > 0 && len(base.OrderClause) > 0:
+		return nil, b.errorAt(sqlstate.WindowingError, def.Location, "the ORDER BY clause of window %q cannot be overridden", name)
+	case base.FrameOptions&1 != 0:
+		return nil, b.errorAt(sqlstate.WindowingError, def.Location, "window %q has a frame and cannot be copied", name)
+	}
+	merged := &pgquery.WindowDef{
+		PartitionClause: base.PartitionClause, OrderClause: base.OrderClause, FrameOptions: def.FrameOptions,
+		StartOffset: def.StartOffset, EndOffset: def.EndOffset, Location: def.Location,
+	}
+	if len(def.OrderClause) > 0 {
+		merged.OrderClause = def.OrderClause
+	}
+	return merged, nil
+}
+
 // windowDefinition binds OVER (...) or OVER name.
 func (b *binder) windowDefinition(w *windowRef, def *pgquery.WindowDef, c *exprContext) error {
-	whole := def
-	if name := def.Name + def.Refname; name != "" {
-		at := slices.IndexFunc(c.named, func(d *pgquery.WindowDef) bool { return d.Name == name })
-		if at < 0 {
-			return b.errorAt(sqlstate.UndefinedObject, def.Location, "window %q does not exist", name)
-		}
-		base := c.named[at]
-		if base.Refname != "" {
-			return b.unsupported(base.Location, "a window that builds on another one in WINDOW")
-		}
-		whole = base
-		if def.Name == "" { // OVER (name ...) copies the partitions, and the order it does not give
-			if len(def.PartitionClause) > 0 || len(def.OrderClause) > 0 && len(base.OrderClause) > 0 {
-				return b.errorAt(sqlstate.GroupingError, def.Location, "OVER cannot override the clauses of window %q", name)
-			}
-			merged := &pgquery.WindowDef{
-				PartitionClause: base.PartitionClause, OrderClause: base.OrderClause, FrameOptions: def.FrameOptions,
-				StartOffset: def.StartOffset, EndOffset: def.EndOffset, Location: def.Location,
-			}
-			if len(def.OrderClause) > 0 {
-				merged.OrderClause = def.OrderClause
-			}
-			whole = merged
-		}
+	whole, err := b.namedWindow(def, c.named, true)
+	if err != nil {
+		return err
 	}
 	for _, n := range whole.PartitionClause {
 		e, err := b.expr(n, c)
