@@ -117,7 +117,7 @@ func (c *windowCall) ntile(p *partition, result *colStore) error {
 	}
 	buckets := int64(args[0])
 	if buckets <= 0 {
-		return sqlstate.New(sqlstate.InvalidParameter, "argument of ntile must be greater than zero")
+		return sqlstate.New(sqlstate.InvalidNtileArgument, "argument of ntile must be greater than zero")
 	}
 	n := int64(p.rows())
 	vals, err := growSlice[int64](c.acct, nil, p.rows())
@@ -219,7 +219,7 @@ func (c *windowCall) nth(ctx context.Context, p *partition, result *colStore) er
 		default:
 			n := int64(counts[i])
 			if n <= 0 {
-				return sqlstate.New(sqlstate.InvalidParameter, "argument of nth_value must be greater than zero")
+				return sqlstate.New(sqlstate.InvalidNthArgument, "argument of nth_value must be greater than zero")
 			}
 			picks[i] = nthOf(spans, n)
 		}

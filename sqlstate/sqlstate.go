@@ -26,6 +26,8 @@ const (
 	DivisionByZero         Code = "22012"
 	InvalidEscape          Code = "22025"
 	InvalidParameter       Code = "22023"
+	InvalidNtileArgument   Code = "22014"
+	InvalidNthArgument     Code = "22016"
 	InvalidLogArgument     Code = "2201E"
 	InvalidPowerArgument   Code = "2201F"
 	InvalidLimit           Code = "2201W"

@@ -64,6 +64,9 @@ var aggregateFuncs = map[string]planner.AggFunc{
 	"percentile_cont": planner.PercentileCont,
 }
 
+// aggregateArgument is where the arguments of aggregates stand, for errors.
+const aggregateArgument = "the argument of an aggregate"
+
 func aggregateFunc(name string) (planner.AggFunc, bool) {
 	fn, ok := aggregateFuncs[name]
 	return fn, ok
@@ -231,7 +234,7 @@ func inAggregate(c *exprContext) *exprContext {
 		inner.inWindow = false
 		return &inner
 	}
-	return &exprContext{scope: c.scope, clause: "the argument of an aggregate", noColumns: c.noColumns, subqueries: c.subqueries}
+	return &exprContext{scope: c.scope, clause: aggregateArgument, noColumns: c.noColumns, subqueries: c.subqueries}
 }
 
 // aggregateArguments binds the arguments in parentheses.

@@ -31,7 +31,7 @@ func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, er
 		return b.windowCall(name, f, c)
 	}
 	if windowFuncs[name] != "" {
-		return nil, b.errorAt(sqlstate.GroupingError, f.Location, "window function %s needs an OVER clause", name)
+		return nil, b.errorAt(sqlstate.WindowingError, f.Location, "window function %s needs an OVER clause", name)
 	}
 	if clockFuncs[name] && len(f.Args) == 0 {
 		return b.now(f.Location), nil

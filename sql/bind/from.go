@@ -90,7 +90,7 @@ func (b *binder) rangeVar(r *pgquery.RangeVar) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	rel := &relation{alias: t.Name, schema: t.Schema, location: r.Location}
+	rel := &relation{alias: t.Name, schema: t.Schema, location: r.Location, table: t}
 	projection := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
 		projection[i] = i

@@ -2,6 +2,7 @@ package bind
 
 import (
 	"fmt"
+	"slices"
 
 	"skein/planner"
 	"skein/sqlstate"
@@ -123,6 +124,53 @@ func (g *grouping) rewrite(e planner.Expr) (planner.Expr, error) {
 		return nil, err
 	}
 	return g.b.at(out, location), nil
+}
+
+// dependentKeys adds the columns of tables whose primary key is among the keys:
+// they have one value per group, so that expressions may refer to them.
+func (s *selection) dependentKeys(g *grouping, having planner.Expr) {
+	if g.sets != nil || len(g.keys) == 0 {
+		return
+	}
+	free := make(map[int]string)
+	for _, r := range g.in.relations {
+		if r.table == nil || len(r.table.PrimaryKey) == 0 || len(r.columns) < len(r.table.Columns) || !g.hasKey(r) {
+			continue
+		}
+		for _, c := range r.columns {
+			free[c.index] = c.name
+		}
+	}
+	if len(free) == 0 {
+		return
+	}
+	read := func(e planner.Expr) {
+		contains(e, func(x planner.Expr) bool {
+			if c, ok := x.(*planner.Column); ok && free[c.Index] != "" {
+				g.add(c, free[c.Index])
+			}
+			return false
+		})
+	}
+	for _, t := range s.targets {
+		read(t.expr)
+	}
+	if having != nil {
+		read(having)
+	}
+}
+
+// hasKey reports whether a table's primary key is among the keys.
+func (g *grouping) hasKey(r *relation) bool {
+	for _, at := range r.table.PrimaryKey {
+		if !slices.ContainsFunc(g.keys, func(k planner.Expr) bool {
+			c, ok := k.(*planner.Column)
+			return ok && c.Index == r.columns[at].index
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // qualified is a column's name with its relation's.

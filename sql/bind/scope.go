@@ -6,6 +6,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
+	"skein/catalog"
 	"skein/planner"
 	"skein/sqlstate"
 )
@@ -25,6 +26,7 @@ type relation struct {
 	schema   string // of a table without an alias, "" otherwise
 	columns  []scopeColumn
 	location int32
+	table    *catalog.Table // nil if it is not a table
 }
 
 // scope is what names mean in one SELECT: its relations, and the columns as
@@ -48,7 +50,7 @@ func (b *binder) joined(left, right *scope, width int) (*scope, error) {
 			}
 		}
 		out.relations = append(out.relations, &relation{
-			alias: r.alias, schema: r.schema, columns: shifted(r.columns, width), location: r.location,
+			alias: r.alias, schema: r.schema, columns: shifted(r.columns, width), location: r.location, table: r.table,
 		})
 	}
 	out.columns = append(out.columns, shifted(right.columns, width)...)

@@ -216,6 +216,7 @@ func (s *selection) group() error {
 	if len(g.calls) > 0 && s.readsItself(s.stmt.FromClause) {
 		return s.errorAt(sqlstate.InvalidRecursion, -1, "aggregate functions are not allowed in the recursive term of a recursive query")
 	}
+	s.dependentKeys(g, having)
 	if err := g.attach(s); err != nil {
 		return err
 	}

@@ -64,8 +64,34 @@ func (b *binder) operands(stmt *pgquery.SelectStmt, wanted []arrow.DataType) (le
 			types[i] = dt
 		}
 	}
-	*second, err = b.selectStmt(sides[1], types)
+	if *second, err = b.selectStmt(sides[1], types); err != nil {
+		return nil, nil, err
+	}
+	err = b.retyped(first, sides, (*second).fields, wanted)
 	return left, right, err
+}
+
+// retyped binds the first side of a set operation anew if it has constants
+// without a type where the other side's columns have one.
+func (b *binder) retyped(first **output, sides [2]*pgquery.SelectStmt, other []arrow.Field, wanted []arrow.DataType) error {
+	types := slices.Clone(wanted)
+	again := false
+	typed := untypedColumns(sides[1])
+	for i, open := range untypedColumns(sides[0]) {
+		if !open || i >= len(other) || i < len(typed) && typed[i] || i < len(wanted) && wanted[i] != nil {
+			continue
+		}
+		for len(types) <= i {
+			types = append(types, nil)
+		}
+		types[i], again = other[i].Type, true
+	}
+	if !again {
+		return nil
+	}
+	var err error
+	*first, err = b.selectStmt(sides[0], types)
+	return err
 }
 
 // untypedColumns tells which columns of a query are plain constants without a

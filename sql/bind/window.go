@@ -83,7 +83,11 @@ func equalFrames(f, g planner.Frame) bool {
 // windowCall binds a function with OVER.
 func (b *binder) windowCall(name string, f *pgquery.FuncCall, c *exprContext) (planner.Expr, error) {
 	if !c.windows {
-		return nil, b.errorAt(sqlstate.GroupingError, f.Location, "window functions are not allowed in %s", c.clause)
+		code := sqlstate.WindowingError
+		if c.clause == aggregateArgument {
+			code = sqlstate.GroupingError
+		}
+		return nil, b.errorAt(code, f.Location, "window functions are not allowed in %s", c.clause)
 	}
 	inner := *c
 	inner.windows = false
@@ -302,7 +306,7 @@ func (b *binder) windowFrame(w *windowRef, def *pgquery.WindowDef) error {
 	case options&frameGroups != 0:
 		f.Mode = planner.GroupsFrame
 		if len(w.order) == 0 {
-			return b.errorAt(sqlstate.GroupingError, def.Location, "GROUPS mode needs an ORDER BY clause in the window")
+			return b.errorAt(sqlstate.WindowingError, def.Location, "GROUPS mode needs an ORDER BY clause in the window")
 		}
 	}
 	pick := func(bits ...int32) planner.BoundKind {
@@ -348,7 +352,7 @@ func (b *binder) frameOffset(w *windowRef, mode planner.FrameMode, kind planner.
 	dt := catalog.BigInt
 	if mode == planner.RangeFrame {
 		if len(w.order) != 1 {
-			return nil, b.errorAt(sqlstate.GroupingError, location, "RANGE with an offset needs exactly one ORDER BY column in the window")
+			return nil, b.errorAt(sqlstate.WindowingError, location, "RANGE with an offset needs exactly one ORDER BY column in the window")
 		}
 		dt = w.order[0].expr.Type()
 		switch dt.ID() {
