@@ -13,9 +13,13 @@ import (
 	"skein/columnar"
 )
 
-// rowLogMemory is how much of a log is kept in memory even if the budget has
-// room for more, so that the operators which read it have some, too.
-const rowLogMemory = 64 << 20
+// A log that can spill keeps at most rowLogMemory bytes in memory, and no more
+// than one in rowLogShare of any budget, so that the operators which read it have
+// room, too.
+const (
+	rowLogMemory = 64 << 20
+	rowLogShare  = 4
+)
 
 // rowLog is a list of batches that can be read any number of times: in memory
 // at first, on disk where that does not suffice and there is a spill space. It
@@ -30,6 +34,7 @@ type rowLog struct {
 	offset   int64 // end of file
 	entries  []logEntry
 	memory   int64 // held by entries
+	most     int64 // that they may hold before more go to disk
 	rows     int64
 }
 
@@ -42,7 +47,13 @@ type logEntry struct {
 }
 
 func newRowLog(operator string, schema *arrow.Schema, env *Env) *rowLog {
-	return &rowLog{schema: schema, operator: operator, acct: env.Budget.Account(operator), space: env.spill}
+	l := &rowLog{schema: schema, operator: operator, acct: env.Budget.Account(operator), space: env.spill, most: rowLogMemory}
+	for b := env.Budget; b != nil; b = b.parent {
+		if b.limit > 0 {
+			l.most = min(l.most, b.limit/rowLogShare)
+		}
+	}
+	return l
 }
 
 // append copies the selected rows of a batch to the end.
@@ -51,7 +62,7 @@ func (l *rowLog) append(b *columnar.Batch) error {
 		return nil
 	}
 	l.rows += int64(b.Rows())
-	if l.space == nil || l.memory < rowLogMemory {
+	if l.space == nil || l.memory < l.most {
 		store, err := newRowStore(l.schema, l.acct)
 		if err != nil {
 			return err
