@@ -105,10 +105,17 @@ func (p *distributor) relocate(b *building, tablet catalog.TabletID) {
 }
 
 // movable reports whether a fragment on the coordinator could run elsewhere.
-// Recursions cannot.
+// Recursions, and scans of tables that only the coordinator has, cannot.
 func (p *distributor) movable(b *building) bool {
-	if slices.ContainsFunc(b.Operators, func(op Operator) bool { _, is := op.(*RecursiveOp); return is }) {
-		return false
+	for _, op := range b.Operators {
+		switch op := op.(type) {
+		case *RecursiveOp:
+			return false
+		case *TabletScan:
+			if op.Table.System {
+				return false
+			}
+		}
 	}
 	for _, e := range p.edges {
 		if e.consumer == b && e.producer.onCoordinator() && !p.movable(e.producer) {
