@@ -25,8 +25,7 @@ type Spool struct {
 	outputs []*spoolOutput
 	base    int // entries of the log that all open outputs have passed
 	open    int
-	done    bool // the input is at its end
-	closed  bool
+	done    bool  // the input is at its end
 	err     error // of the input
 }
 
