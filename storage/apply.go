@@ -56,6 +56,7 @@ func (t *Tablet) Apply(index uint64, commands ...Command) ([]Result, error) {
 			if err := a.flush(t.state.counters.applied); err != nil {
 				return nil, t.fail(err)
 			}
+			t.store.opts.fault(FaultApplyFlush)
 		}
 		res, err := a.apply(c)
 		if err != nil {
@@ -63,9 +64,11 @@ func (t *Tablet) Apply(index uint64, commands ...Command) ([]Result, error) {
 		}
 		results[i] = res
 	}
+	t.store.opts.fault(FaultApplyCommit)
 	if err := a.flush(max(index, t.state.counters.applied)); err != nil {
 		return nil, t.fail(err)
 	}
+	t.store.opts.fault(FaultApplied)
 	t.publish()
 	t.bury(deadData{space: a.st.space, instance: a.st.instance, segments: a.dead})
 	if a.grown {
@@ -97,7 +100,7 @@ func (a *applier) set(key, value []byte) error {
 	if len(value) < valueThreshold {
 		a.bytes += len(value)
 	}
-	return ioError(a.txn.Set(a.st.space.key(key), value), "writing tablet %d", a.t.id)
+	return ioError(a.txn.SetEntry(entryOf(a.st.space.key(key), value)), "writing tablet %d", a.t.id)
 }
 
 func (a *applier) delete(key []byte) error {
@@ -197,6 +200,7 @@ func (a *applier) stage(c Stage) (Result, error) {
 		}
 		return Result{}, err
 	}
+	a.t.store.opts.fault(FaultStagePart)
 	s.saved = true
 	return Result{Outcome: Staged}, a.set(stagedKey(c.Txn, c.Seq), s.encode())
 }

@@ -61,6 +61,7 @@ func (t *Tablet) compactOnce() (done bool, err error) {
 			return false, err
 		}
 	}
+	t.store.opts.fault(FaultMerged)
 	return false, t.replace(v, m)
 }
 
@@ -208,9 +209,11 @@ func (t *Tablet) replace(v *view, m *merge) error {
 	for _, s := range merged {
 		keys = keys.add(s)
 	}
+	t.store.opts.fault(FaultManifestSwitch)
 	if err := a.switchManifest(manifest, keys, horizon); err != nil {
 		return t.fail(err)
 	}
+	t.store.opts.fault(FaultSwitched)
 	t.bury(deadData{space: st.space, instance: st.instance, segments: dead})
 	return nil
 }

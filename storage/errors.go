@@ -48,8 +48,14 @@ func ioError(err error, format string, args ...any) error {
 	switch text := err.Error(); {
 	case errors.As(err, &known):
 		return fmt.Errorf("%s: %w", doing, err)
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), strings.Contains(text, "no space left on device"):
+	case errors.Is(err, errChecksum):
+		return sqlstate.New(sqlstate.DataCorrupted, "%s: %w", doing, err).
+			WithHint("remove this replica and let it be rebuilt from the others")
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), strings.Contains(text, "no space left on device"):
 		return sqlstate.New(sqlstate.DiskFull, "%s: %w", doing, err).WithHint("free space on the data directory's volume")
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err).
+			WithHint("let the user that runs the node write the data directory")
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), strings.Contains(text, "read-only file system"):
 		return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err).WithHint("check the data directory's volume")
 	}

@@ -120,6 +120,7 @@ func (t *Tablet) InstallSnapshot(r io.Reader, stop <-chan struct{}) error {
 	if err := st.space.makeCurrent(); err != nil {
 		return t.fail(err) // which of the two is current on disk is unknown
 	}
+	t.store.opts.fault(FaultInstalled)
 	t.state = st
 	t.publish()
 	t.bury(deadData{space: old.space, instance: old.instance, whole: true})

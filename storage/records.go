@@ -98,7 +98,7 @@ func (r *Records) Update(applied uint64, puts []Record, deletes [][]byte) error 
 	for _, p := range puts {
 		// The stored value has a version in front, so it is never empty.
 		value := append([]byte{recordVersion}, p.Value...)
-		if err := txn.Set(r.space.key([]byte{keyRecord}, p.Key), value); err != nil {
+		if err := txn.SetEntry(entryOf(r.space.key([]byte{keyRecord}, p.Key), value)); err != nil {
 			return ioError(err, "updating record group %d", r.id)
 		}
 	}

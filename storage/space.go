@@ -106,13 +106,15 @@ func (sp *space) clear() error { return sp.store.deleteKeys(noCancel, sp.prefix,
 // the switch last.
 func (sp *space) makeCurrent() error {
 	s := sp.store
-	if err := s.db.Sync(); err != nil {
+	s.opts.fault(FaultInstallStaged)
+	if err := s.sync(true); err != nil {
 		return ioError(err, "syncing a snapshot")
 	}
+	s.opts.fault(FaultInstallHead)
 	head := binary.BigEndian.AppendUint64([]byte{headVersion}, sp.epoch)
 	err := s.db.Update(func(txn *badger.Txn) error { return txn.Set(headKey(sp.kind, sp.id), head) })
 	if err == nil {
-		err = s.db.Sync()
+		err = s.sync(true)
 	}
 	return ioError(err, "switching to a snapshot")
 }
@@ -191,7 +193,7 @@ func viewItem(txn *badger.Txn, key []byte, empty *bool, read func([]byte) error)
 	if err != nil {
 		return err
 	}
-	return item.Value(func(value []byte) error {
+	return itemValue(item, false, func(value []byte) error {
 		if *empty = len(value) == 0; *empty {
 			return nil
 		}
@@ -205,12 +207,12 @@ func viewItem(txn *badger.Txn, key []byte, empty *bool, read func([]byte) error)
 func (sp *space) scan(txn *badger.Txn, prefix []byte, read func(key, value []byte) error) error {
 	opts := badger.DefaultIteratorOptions
 	opts.Prefix = sp.key(prefix)
-	opts.PrefetchSize = 4 // values may be parts of MaxPartBytes
+	opts.PrefetchValues = false // goroutines of Badger's would read them, which damage could end
 	it := txn.NewIterator(opts)
 	defer it.Close()
 	for it.Rewind(); it.Valid(); it.Next() {
 		item := it.Item()
-		err := item.Value(func(value []byte) error {
+		err := itemValue(item, true, func(value []byte) error {
 			if len(value) == 0 {
 				return fmt.Errorf("the value of key %x is missing from the value log", item.Key())
 			}

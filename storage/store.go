@@ -12,6 +12,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"github.com/gofrs/flock"
 
 	"skein/catalog"
 	"skein/columnar"
@@ -47,6 +48,10 @@ type Options struct {
 	DefaultOf func(table *catalog.Table, column int) (*columnar.Vector, error)
 	// Now is the wall clock, default time.Now. It serves History only.
 	Now func() time.Time
+	// Fault is called where a crash would be most inconvenient, for tests.
+	Fault func(FaultPoint)
+
+	boot func() string // default bootID
 }
 
 const (
@@ -69,6 +74,9 @@ type Store struct {
 	opts  Options
 	log   *slog.Logger
 	cache *chunkCache
+	lock  *flock.Flock
+
+	durable durability
 
 	mu      sync.Mutex
 	tablets map[catalog.TabletID]*Tablet
@@ -82,28 +90,59 @@ type Store struct {
 	done      sync.WaitGroup
 }
 
-// Open opens or creates the store in opts.Dir. Commits are not synced: call
-// Sync before relying on them to outlive the machine; they do outlive the
-// process.
+// Open opens or creates the store in opts.Dir, after it has verified the files
+// that Badger trusts. Commits are not synced: they outlive the process, but
+// after a failure of the machine the store is as of the last Sync, and so are
+// the applied indexes that it reports. A directory that is damaged is refused
+// with error XX001, one that is in use with 55006.
 func Open(opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if opts.Dir == "" {
 		return nil, errors.New("opening the store: no directory given")
 	}
-	db, err := badger.Open(badgerOptions(opts))
+	s, err := open(opts)
 	if err != nil {
 		return nil, ioError(err, "opening the store in %s", opts.Dir)
 	}
-	s := &Store{
-		db: db, opts: opts, log: opts.Logger,
+	s.done.Add(1)
+	go s.maintain()
+	return s, nil
+}
+
+func open(opts Options) (s *Store, err error) {
+	lock, err := lockStore(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Unlock())
+		}
+	}()
+	boot := opts.boot()
+	least, err := recoverStore(opts, boot)
+	if err != nil {
+		return nil, err
+	}
+	db, err := badger.Open(badgerOptions(opts))
+	if err != nil {
+		return nil, err
+	}
+	s = &Store{
+		db: db, opts: opts, log: opts.Logger, lock: lock,
 		cache:   newChunkCache(opts.CacheBytes),
 		tablets: make(map[catalog.TabletID]*Tablet),
 		records: make(map[uint64]*Records),
 		work:    make(chan catalog.TabletID, 256),
 		stop:    make(chan struct{}),
 	}
-	s.done.Add(1)
-	go s.maintain()
+	if err = s.openMark(boot); err == nil && s.durable.pin.ReadTs() < least {
+		err = damagedFile(opts.Dir, "of the log", fmt.Errorf("version %d is durable, the files end at %d", least, s.durable.pin.ReadTs()))
+	}
+	if err != nil {
+		s.durable.unpin()
+		return nil, errors.Join(err, db.Close())
+	}
 	return s, nil
 }
 
@@ -133,12 +172,16 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.boot == nil {
+		o.boot = bootID
+	}
 	return o
 }
 
 func badgerOptions(opts Options) badger.Options {
 	return badger.DefaultOptions(opts.Dir).
 		WithSyncWrites(false).
+		WithBypassLockGuard(true). // the store has a lock of its own
 		WithDetectConflicts(false). // one writer per key: applyMu of its tablet
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
@@ -166,14 +209,6 @@ func (l badgerLog) Debugf(string, ...any)       {}
 
 func badgerText(format string, args []any) string {
 	return "badger: " + strings.TrimSpace(fmt.Sprintf(format, args...))
-}
-
-// Sync makes everything applied so far durable.
-func (s *Store) Sync() error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	return ioError(s.db.Sync(), "syncing the store")
 }
 
 // CheckSpace returns error 53100 when less than the reserve is free on the
@@ -217,7 +252,12 @@ func (s *Store) Close() error {
 	for _, t := range tablets {
 		t.close()
 	}
-	return ioError(s.db.Close(), "closing the store")
+	s.durable.unpin()
+	err := s.db.Close()
+	if err == nil {
+		err = s.closeMark()
+	}
+	return ioError(errors.Join(err, s.lock.Unlock()), "closing the store in %s", s.opts.Dir)
 }
 
 // OpenTablet opens or creates this worker's replica of a tablet. Opening an
@@ -317,17 +357,17 @@ func (s *Store) maintainTablet(t *Tablet) {
 // that are mostly dead.
 func (s *Store) reclaim() {
 	s.deleted.Store(0)
+	// Syncing moves the mark, whose version holds deleted values in place.
+	if err := s.Sync(); err != nil {
+		s.log.Warn("syncing the store before reclaiming space failed", "error", err)
+		return
+	}
 	if err := s.db.Flatten(1); err != nil {
 		s.log.Warn("flattening the LSM tree failed", "error", err)
 		return
 	}
-	for {
-		select {
-		case <-s.stop:
-			return
-		default:
-		}
-		err := s.db.RunValueLogGC(0.5)
+	for !isStopped(s.stop) {
+		err := s.reclaimFile()
 		if err == nil {
 			continue
 		}
@@ -336,4 +376,25 @@ func (s *Store) reclaim() {
 		}
 		return
 	}
+}
+
+// reclaimFile rewrites one value log file. Badger deletes it at once, though
+// what was moved is not durable: an open iterator puts that off until it is. If
+// it cannot be made so the iterator stays, and the store takes no more writes
+// that count.
+func (s *Store) reclaimFile() error {
+	txn := s.db.NewTransaction(false)
+	opts := badger.DefaultIteratorOptions
+	opts.PrefetchValues = false
+	it := txn.NewIterator(opts)
+	err := s.db.RunValueLogGC(0.5)
+	if err == nil {
+		s.opts.fault(FaultReclaim)
+		if err := s.sync(true); err != nil {
+			return err
+		}
+	}
+	it.Close()
+	txn.Discard()
+	return err
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"io"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/dgraph-io/badger/v4"
 
 	"skein/sqlstate"
 )
@@ -37,6 +37,7 @@ type streamWriter struct {
 	frame []byte
 	count uint64
 	sum   *xxhash.Digest
+	fault func(FaultPoint)
 }
 
 func newStreamWriter(w io.Writer, sp *space, stop <-chan struct{}) (*streamWriter, error) {
@@ -47,7 +48,7 @@ func newStreamWriter(w io.Writer, sp *space, stop <-chan struct{}) (*streamWrite
 	if _, err := w.Write(head); err != nil {
 		return nil, err
 	}
-	return &streamWriter{w: w, stop: stop, sum: xxhash.New()}, nil
+	return &streamWriter{w: w, stop: stop, sum: xxhash.New(), fault: sp.store.opts.fault}, nil
 }
 
 func (s *streamWriter) put(key, value []byte) error {
@@ -67,6 +68,7 @@ func (s *streamWriter) flush() error {
 		return nil
 	}
 	_, _ = s.sum.Write(s.frame) // never fails
+	s.fault(FaultSaveFrame)
 	head := binary.LittleEndian.AppendUint32(nil, uint32(len(s.frame)))
 	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(s.frame, castagnoli))
 	if _, err := s.w.Write(head); err != nil {
@@ -141,6 +143,7 @@ func readStream(r io.Reader, sp *space, stop <-chan struct{}, put func(key, valu
 		if crc32.Checksum(frame, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 			return damagedStream("a frame fails its checksum")
 		}
+		sp.store.opts.fault(FaultInstallFrame)
 		_, _ = sum.Write(frame)
 		n, err := eachPair(frame, put)
 		if err != nil {
@@ -187,7 +190,7 @@ func (sp *space) installStream(r io.Reader, stop <-chan struct{}) (*space, error
 	batch := sp.store.db.NewWriteBatch()
 	defer batch.Cancel()
 	err = readStream(r, next, stop, func(key, value []byte) error {
-		e := badger.NewEntry(next.key(key), append([]byte(nil), value...))
+		e := entryOf(next.key(key), bytes.Clone(value))
 		return ioError(batch.SetEntry(e), "writing a snapshot")
 	})
 	if err != nil {

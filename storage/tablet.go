@@ -501,9 +501,11 @@ func (t *Tablet) collect() error {
 	t.dead = keep
 	t.pinMu.Unlock()
 	for _, d := range free {
+		t.store.opts.fault(FaultCollect)
 		if err := t.deleteDead(d); err != nil {
 			return fmt.Errorf("deleting dead data of tablet %d: %w", t.id, err)
 		}
+		t.store.opts.fault(FaultCollected)
 	}
 	return nil
 }

@@ -1,0 +1,224 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/ristretto/v2/z"
+
+	"skein/sqlstate"
+)
+
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// damagedFile says which file of a store is damaged.
+func damagedFile(dir, name string, err error) error {
+	return sqlstate.New(sqlstate.DataCorrupted, "the store in %s is damaged, file %s: %w", dir, name, err).
+		WithHint("restore the directory from a backup, or remove the node's data and let its replicas be rebuilt from the others")
+}
+
+// recoverStore makes a directory ready to be opened by Badger, which believes
+// what it reads: tables that fail its checks panic in goroutines of its own,
+// and logs are cut at the first damage. So everything is verified here, and
+// what a power failure may have torn is taken back to the last Sync. It returns
+// the version that the database must at least have.
+func recoverStore(opts Options, boot string) (least uint64, err error) {
+	mark, err := readMark(opts.Dir)
+	if err != nil {
+		return 0, err
+	}
+	torn, err := verifyFiles(opts.Dir, mark)
+	if err != nil {
+		return 0, err
+	}
+	if mark == nil || mark.Closed {
+		return 0, nil
+	}
+	if torn || boot == "" || mark.Boot != boot {
+		opts.Logger.Info("the store was not closed: going back to what is known to be durable", "directory", opts.Dir)
+		if err := cutLogs(opts.Dir, mark); err != nil {
+			return 0, err
+		}
+		if err := rollBack(opts, mark.Version); err != nil {
+			return 0, fmt.Errorf("taking back writes that were not synced: %w", err)
+		}
+		opts.fault(FaultRolledBack)
+	}
+	return mark.Version, markClosed(opts.Dir)
+}
+
+// verifyFiles checks the files of a store that is not open. Logs may be torn
+// where they were not durable.
+func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
+	files, err := listStore(dir)
+	if err != nil {
+		return false, err
+	}
+	if !files.manifest {
+		if len(files.tables)+len(files.mems)+len(files.values) > 0 || mark != nil {
+			return false, damagedFile(dir, manifestName, errors.New("it is missing"))
+		}
+		return false, nil
+	}
+	if err := verifyTables(dir, files); err != nil {
+		return false, err
+	}
+	logs := files.mems
+	if n := len(files.values); n > 0 {
+		// Badger cuts the last value log only. What is damaged in others fails its
+		// own checksum when it is read.
+		logs = append(logs[:len(logs):len(logs)], files.values[n-1])
+	}
+	for _, name := range logs {
+		end, err := scanLog(filepath.Join(dir, name), 0)
+		if err != nil {
+			return false, err
+		}
+		if mark == nil {
+			continue
+		}
+		if durable := mark.Logs[name]; end.offset < durable || (end.torn && mark.Closed) {
+			return false, damagedFile(dir, name, fmt.Errorf("the entry at byte %d fails its checksum", end.offset))
+		}
+		torn = torn || end.torn
+	}
+	return torn, nil
+}
+
+// verifyTables checks the list of tables and the checksum of every block.
+func verifyTables(dir string, files storeFiles) error {
+	if err := checkManifest(filepath.Join(dir, manifestName)); err != nil {
+		return damagedFile(dir, manifestName, err)
+	}
+	f, err := os.Open(filepath.Join(dir, manifestName))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // read only
+	manifest, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir).WithLogger(nil))
+	if err != nil {
+		return damagedFile(dir, manifestName, err)
+	}
+	for id := range manifest.Tables {
+		if err := verifyTable(table.NewFilename(id, dir)); err != nil {
+			return damagedFile(dir, filepath.Base(table.NewFilename(id, dir)), err)
+		}
+	}
+	return nil
+}
+
+// verifyTable reads a table as Badger does, which panics on some damages.
+func verifyTable(path string) (err error) {
+	// A file on a failing disk is a memory fault.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it does not parse or fails its checksums: %v", strings.SplitN(strings.TrimSpace(fmt.Sprint(r)), "\n", 2)[0])
+		}
+	}()
+	f, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close(-1) }() // read only
+	t, err := table.OpenTable(f, table.Options{ChkMode: options.NoVerification, Compression: options.None})
+	if err != nil {
+		return err
+	}
+	return t.VerifyChecksum()
+}
+
+// cutLogs forgets what the memtables' logs hold beyond the mark. Besides later
+// versions, that is where values were moved to that are perhaps not there.
+func cutLogs(dir string, mark *syncMark) error {
+	files, err := listStore(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range files.mems {
+		path := filepath.Join(dir, name)
+		if end, ok := mark.Logs[name]; ok && end >= logHead {
+			err = os.Truncate(path, end)
+		} else {
+			err = os.Remove(path) // it came later
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollBack restores every key to what it was at a version: Badger has kept
+// that, and keeps it here until all is done. A crash on the way is harmless,
+// the next start does it again.
+func rollBack(opts Options, version uint64) (err error) {
+	db, err := badger.Open(badgerOptions(opts).
+		WithNumCompactors(0).
+		WithNumVersionsToKeep(math.MaxInt).
+		WithNumLevelZeroTablesStall(math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	txn := db.NewTransaction(false)
+	defer txn.Discard()
+	if txn.ReadTs() < version {
+		return damagedFile(opts.Dir, "of the log", fmt.Errorf("version %d is durable, the files end at %d", version, txn.ReadTs()))
+	}
+	all := badger.DefaultIteratorOptions
+	all.AllVersions, all.PrefetchValues = true, false
+	it := txn.NewIterator(all)
+	defer it.Close()
+	batch := db.NewWriteBatch()
+	defer batch.Cancel()
+	for it.Rewind(); it.Valid(); {
+		if err := rollBackKey(it, batch, version); err != nil {
+			return err
+		}
+		opts.fault(FaultRollback)
+	}
+	return batch.Flush()
+}
+
+// rollBackKey handles one key, whose versions come latest first.
+func rollBackKey(it *badger.Iterator, batch *badger.WriteBatch, version uint64) error {
+	key := it.Item().KeyCopy(nil)
+	changed, restored := it.Item().Version() > version, false
+	for ; it.Valid() && string(it.Item().Key()) == string(key); it.Next() {
+		item := it.Item()
+		if !changed || restored || item.Version() > version {
+			continue
+		}
+		restored = true
+		if item.IsDeletedOrExpired() {
+			if err := batch.Delete(key); err != nil {
+				return err
+			}
+			continue
+		}
+		value, err := item.ValueCopy(nil)
+		if err != nil {
+			return err
+		}
+		if len(value) == 0 {
+			return errors.New("the value is missing from the value log")
+		}
+		if err := batch.SetEntry(badger.NewEntry(key, value).WithMeta(item.UserMeta())); err != nil {
+			return err
+		}
+	}
+	if changed && !restored {
+		return batch.Delete(key)
+	}
+	return nil
+}
