@@ -29,31 +29,30 @@ func damagedFile(dir, name string, err error) error {
 // recoverStore makes a directory ready to be opened by Badger, which believes
 // what it reads: tables that fail its checks panic in goroutines of its own,
 // and logs are cut at the first damage. So everything is verified here, and
-// what a power failure may have torn is taken back to the last Sync. It returns
-// the version that the database must at least have.
-func recoverStore(opts Options, boot string) (least uint64, err error) {
+// what a power failure may have torn is taken back to the last Sync.
+func recoverStore(opts Options, boot string) error {
 	mark, err := readMark(opts.Dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	torn, err := verifyFiles(opts.Dir, mark)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if mark == nil || mark.Closed {
-		return 0, nil
+		return nil
 	}
 	if torn || boot == "" || mark.Boot != boot {
 		opts.Logger.Info("the store was not closed: going back to what is known to be durable", "directory", opts.Dir)
 		if err := cutLogs(opts.Dir, mark); err != nil {
-			return 0, err
+			return err
 		}
 		if err := rollBack(opts, mark.Version); err != nil {
-			return 0, fmt.Errorf("taking back writes that were not synced: %w", err)
+			return fmt.Errorf("taking back writes that were not synced: %w", err)
 		}
 		opts.fault(FaultRolledBack)
 	}
-	return mark.Version, markClosed(opts.Dir)
+	return markClosed(opts.Dir)
 }
 
 // verifyFiles checks the files of a store that is not open. Logs may be torn
@@ -172,9 +171,6 @@ func rollBack(opts Options, version uint64) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	txn := db.NewTransaction(false)
 	defer txn.Discard()
-	if txn.ReadTs() < version {
-		return damagedFile(opts.Dir, "of the log", fmt.Errorf("version %d is durable, the files end at %d", version, txn.ReadTs()))
-	}
 	all := badger.DefaultIteratorOptions
 	all.AllVersions, all.PrefetchValues = true, false
 	it := txn.NewIterator(all)

@@ -51,7 +51,8 @@ type Options struct {
 	// Fault is called where a crash would be most inconvenient, for tests.
 	Fault func(FaultPoint)
 
-	boot func() string // default bootID
+	boot func() string                       // default bootID
+	tune func(badger.Options) badger.Options // for tests that need small files
 }
 
 const (
@@ -120,8 +121,7 @@ func open(opts Options) (s *Store, err error) {
 		}
 	}()
 	boot := opts.boot()
-	least, err := recoverStore(opts, boot)
-	if err != nil {
+	if err := recoverStore(opts, boot); err != nil {
 		return nil, err
 	}
 	db, err := badger.Open(badgerOptions(opts))
@@ -136,10 +136,7 @@ func open(opts Options) (s *Store, err error) {
 		work:    make(chan catalog.TabletID, 256),
 		stop:    make(chan struct{}),
 	}
-	if err = s.openMark(boot); err == nil && s.durable.pin.ReadTs() < least {
-		err = damagedFile(opts.Dir, "of the log", fmt.Errorf("version %d is durable, the files end at %d", least, s.durable.pin.ReadTs()))
-	}
-	if err != nil {
+	if err = s.openMark(boot); err != nil {
 		s.durable.unpin()
 		return nil, errors.Join(err, db.Close())
 	}
@@ -179,9 +176,9 @@ func (o Options) withDefaults() Options {
 }
 
 func badgerOptions(opts Options) badger.Options {
-	return badger.DefaultOptions(opts.Dir).
+	b := badger.DefaultOptions(opts.Dir).
 		WithSyncWrites(false).
-		WithBypassLockGuard(true). // the store has a lock of its own
+		WithBypassLockGuard(true).  // the store has a lock of its own
 		WithDetectConflicts(false). // one writer per key: applyMu of its tablet
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
@@ -197,6 +194,10 @@ func badgerOptions(opts Options) badger.Options {
 		WithCompression(options.None). // chunks are compressed already
 		WithMetricsEnabled(false).
 		WithLogger(badgerLog{opts.Logger})
+	if opts.tune != nil {
+		b = opts.tune(b)
+	}
+	return b
 }
 
 // badgerLog passes Badger's messages on: its information is our debugging.

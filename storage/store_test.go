@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if work := os.Getenv(childEnv); work != "" {
+		os.Exit(runChild(work))
+	}
 	goleak.VerifyTestMain(m,
 		// Badger's dependency starts these for the life of the process.
 		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
