@@ -1,16 +1,20 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/dgraph-io/badger/v4"
 
 	"skein/catalog"
-	"skein/sqlstate"
 )
 
 // CheckReport is what Check found in a store.
@@ -24,31 +28,66 @@ type CheckReport struct {
 	// Orphans are keys that nothing refers to: what was being written or
 	// deleted when the node stopped. The next start removes them.
 	Orphans int
+	// Interrupted says that the store was not closed: its next start completes
+	// what was under way, and GoesBack that it drops what was not durable first.
+	// The report is of what remains.
+	Interrupted, GoesBack bool
 	// Problems are the damages, each with what it concerns.
 	Problems []string
 }
 
-// Check reads all that a stopped node's store holds and verifies it: Badger's
-// own checksums, every record, that manifests are whole and in order, and the
-// checksum of every chunk of every segment. It changes nothing. An error means
-// that the store could not be read at all; damage is in the report.
+// Check reads all that a stopped node's store holds, however it was stopped,
+// and verifies it: the checksums of Badger's files, every record, that manifests
+// are whole and in order, and the checksum of every chunk of every segment. It
+// changes nothing. An error means that the store could not be read at all, with
+// code 55006 when a node uses it; damage is in the report.
 func Check(dir string) (*CheckReport, error) {
-	opts := Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	db, err := badger.Open(badgerOptions(opts).WithReadOnly(true))
-	if err != nil && strings.Contains(err.Error(), badger.ErrTruncateNeeded.Error()) {
-		return nil, sqlstate.New(sqlstate.CannotConnectNow, "the store in %s was not closed: its log needs recovery first", dir).
-			WithHint("start the node, stop it with SIGTERM, and check again")
-	}
+	report, err := check(dir)
 	if err != nil {
-		return nil, ioError(err, "opening the store in %s to read", dir)
+		return nil, ioError(err, "checking the store in %s", dir)
 	}
-	s := &Store{db: db, opts: opts, log: opts.Logger, cache: newChunkCache(opts.CacheBytes)}
-	c := &checker{store: s, report: &CheckReport{}}
-	err = c.run()
-	if closing := db.Close(); err == nil && closing != nil {
-		err = ioError(closing, "closing the store in %s", dir)
+	return report, nil
+}
+
+func check(dir string) (report *CheckReport, err error) {
+	files, err := listStore(dir)
+	if err != nil {
+		return nil, err
 	}
-	return c.report, err
+	if !files.manifest && len(files.tables)+len(files.mems)+len(files.values) == 0 {
+		return nil, errors.New("there is none")
+	}
+	lock, err := lockStoreToRead(dir)
+	if err != nil {
+		return nil, err
+	}
+	if lock != nil {
+		defer func() { err = errors.Join(err, lock.Unlock()) }()
+	}
+	c := &checker{report: &CheckReport{}}
+	mark := c.files(dir, files)
+	if len(c.report.Problems) > 0 {
+		return c.report, nil // Badger cannot read it
+	}
+	twin, err := os.MkdirTemp("", "skein-check-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(twin)) }()
+	if err := c.twin(dir, twin, files, mark); err != nil {
+		return nil, err
+	}
+	opts := Options{Dir: twin, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	db, err := badger.OpenManaged(badgerOptions(opts).WithReadOnly(true))
+	if err != nil {
+		return nil, err
+	}
+	c.store = &Store{db: db, opts: opts, log: opts.Logger, cache: newChunkCache(opts.CacheBytes)}
+	at := uint64(math.MaxUint64)
+	if c.report.GoesBack {
+		at = mark.Version
+	}
+	return c.report, errors.Join(c.run(at), db.Close())
 }
 
 type checker struct {
@@ -61,11 +100,92 @@ func (c *checker) problem(format string, args ...any) {
 	c.report.Problems = append(c.report.Problems, fmt.Sprintf(format, args...))
 }
 
-func (c *checker) run() error {
-	if err := c.store.db.VerifyChecksum(); err != nil {
-		c.problem("the LSM tree: %v", err)
+// files verifies the files as far as Badger trusts them.
+func (c *checker) files(dir string, files storeFiles) *syncMark {
+	mark, err := readMark(dir)
+	if err != nil {
+		c.problem("%v", err)
+		return nil
 	}
-	c.txn = c.store.db.NewTransaction(false)
+	tables, err := tableNames(dir)
+	if err != nil {
+		c.problem("%v", err)
+	}
+	for _, name := range tables {
+		if err := verifyTable(filepath.Join(dir, name)); err != nil {
+			c.problem("%v", damagedFile(dir, name, err))
+		}
+	}
+	torn, err := verifyLogs(dir, files, mark)
+	if err != nil {
+		c.problem("%v", err)
+	}
+	if mark != nil && !mark.Closed {
+		c.report.Interrupted = true
+		c.report.GoesBack = mark.lost(torn, bootID())
+	}
+	return mark
+}
+
+// twin makes a directory of the same store that can be opened for reading only,
+// which the store's own cannot when a log is to be cut: large files are links,
+// logs are copied up to where they are whole.
+func (c *checker) twin(dir, twin string, files storeFiles, mark *syncMark) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(files.tables, files.values, files.others) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if info.Size() == 0 || name == lockName {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(dir, name), filepath.Join(twin, name)); err != nil {
+			return err
+		}
+	}
+	if err := copyHead(dir, twin, manifestName, math.MaxInt64); err != nil {
+		return err
+	}
+	for _, name := range files.mems {
+		end, err := scanLog(filepath.Join(dir, name), 0)
+		if err != nil {
+			return err
+		}
+		if c.report.GoesBack {
+			end.offset = mark.Logs[name]
+		}
+		if end.offset < logHead {
+			continue
+		}
+		if err := copyHead(dir, twin, name, end.offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyHead copies the first so many bytes of a file.
+func copyHead(from, to, name string, n int64) error {
+	in, err := os.Open(filepath.Join(from, name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // read only
+	out, err := os.Create(filepath.Join(to, name))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, n))
+	return errors.Join(err, out.Close())
+}
+
+// run verifies what the database holds as of a version.
+func (c *checker) run(version uint64) error {
+	c.txn = c.store.db.NewTransactionAt(version, false)
 	defer c.txn.Discard()
 	spaces, err := c.spaces()
 	if err != nil {
@@ -129,15 +249,33 @@ func (c *checker) spaces() ([]*space, error) {
 
 // current is openSpace without cleaning up.
 func (c *checker) current(kind spaceKind, id uint64) (*space, error) {
-	epoch, err := c.store.epoch(kind, id)
+	epoch, err := epochFrom(c.get(headKey(kind, id)))
 	if err != nil {
 		return nil, err
 	}
 	return c.store.space(kind, id, epoch), nil
 }
 
+// get returns a copy of a value, badger.ErrKeyNotFound if there is none.
+func (c *checker) get(key []byte) (out []byte, err error) {
+	return out, c.read(key, func(value []byte) error {
+		out = bytes.Clone(value)
+		return nil
+	})
+}
+
+// read is the checker's keyReader.
+func (c *checker) read(key []byte, read func([]byte) error) error {
+	empty := false
+	err := viewItem(c.txn, key, &empty, read)
+	if err == nil && empty {
+		return errors.New("the value is missing from the value log")
+	}
+	return err
+}
+
 func (c *checker) records(sp *space) error {
-	if _, err := readAppliedIndex(sp); err != nil {
+	if _, err := appliedFrom(c.get(sp.key([]byte{keyApplied}))); err != nil {
 		return err
 	}
 	return sp.scan(c.txn, []byte{keyRecord}, func(key, value []byte) error {
@@ -206,14 +344,7 @@ func (s *segmentRef) consistent(next, end uint64) error {
 func (c *checker) chunks(st *tabletState, id catalog.TabletID, segment uint64, m *segmentMeta) {
 	r := &chunkReader{
 		store: c.store, table: &catalog.Table{}, tablet: id, space: st.space,
-		read: func(key []byte, read func([]byte) error) error {
-			empty := false
-			err := viewItem(c.txn, key, &empty, read)
-			if err == nil && empty {
-				return fmt.Errorf("the value is missing from the value log")
-			}
-			return err
-		},
+		read: c.read,
 	}
 	check := func(ref chunkRef, what string, use func([]byte) error) {
 		if err := r.withChunk(segment, m, ref, use); err != nil {

@@ -44,10 +44,15 @@ var childKinds = map[string]func(*childT, childWork) error{
 type childT struct{ testing.TB }
 
 func (childT) Helper()             {}
-func (childT) Fatal(args ...any)   { panic(fmt.Sprint(args...)) }
-func (childT) Error(args ...any)   { panic(fmt.Sprint(args...)) }
+func (childT) Fatal(args ...any)   { panic(childFailure(fmt.Sprint(args...))) }
+func (childT) Error(args ...any)   { panic(childFailure(fmt.Sprint(args...))) }
 func (childT) Cleanup(func())      {}
 func (childT) Logf(string, ...any) {}
+
+// childFailure is what a failed helper panics with in the child.
+type childFailure string
+
+func (f childFailure) Error() string { return string(f) }
 
 // runChild does a piece of work and returns the exit code.
 func runChild(text string) int {
@@ -236,6 +241,9 @@ func (c *crashMatrix) run(t *testing.T, point FaultPoint, hit int, power bool) {
 	after := child(t, w)
 	if !after.killed {
 		t.Fatalf("the point is not reached, the process ended with %d:\n%s", after.code, after.stderr)
+	}
+	if report, err := Check(w.Dir); err != nil || len(report.Problems) > 0 {
+		t.Fatalf("as it is, the check says %+v, %v", report, err)
 	}
 	least := max(c.before.acked, after.acked)
 	if power {

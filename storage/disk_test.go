@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-func openDamaged(*childT, childWork) error  { return nil }
 func fillDisk(*childT, childWork) error     { return nil }
 func openAsNobody(*childT, childWork) error { return nil }
 

@@ -205,3 +205,36 @@ func checkManifest(path string) error {
 	}
 	return nil
 }
+
+// manifestHead returns the size of the list of tables and the head of its first
+// record.
+func manifestHead(dir string) (size int64, first uint64, err error) {
+	f, err := os.Open(filepath.Join(dir, manifestName))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = f.Close() }() // read only
+	var head [manifestMagic + 8]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return 0, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.Size(), binary.BigEndian.Uint64(head[manifestMagic:]), nil
+}
+
+// hasKey reports whether a log file says that it is encrypted.
+func hasKey(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }() // read only
+	var key [8]byte
+	if _, err := io.ReadFull(f, key[:]); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, err
+	}
+	return key != [8]byte{}, nil
+}

@@ -25,7 +25,15 @@ type syncMark struct {
 	Boot string `json:"boot"`
 	// Logs are the durable bytes of the log files that were growing.
 	Logs map[string]int64 `json:"logs"`
+	// Manifest is the size of the list of tables. It begins with other bytes,
+	// First, when Badger has rewritten it.
+	Manifest int64  `json:"manifest"`
+	First    uint64 `json:"first"`
 }
+
+// lost reports whether the files of a store that was not closed may lack some
+// of what was written after the mark.
+func (m *syncMark) lost(torn bool, boot string) bool { return torn || boot == "" || m.Boot != boot }
 
 const (
 	markName   = "SYNCED"

@@ -58,7 +58,11 @@ func (s *Store) Records(id uint64) *Records {
 }
 
 func readAppliedIndex(sp *space) (uint64, error) {
-	v, err := sp.store.get(sp.key([]byte{keyApplied}))
+	return appliedFrom(sp.store.get(sp.key([]byte{keyApplied})))
+}
+
+// appliedFrom reads the record of the applied index, 0 if there is none.
+func appliedFrom(v []byte, err error) (uint64, error) {
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return 0, nil
 	}

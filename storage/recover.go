@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
@@ -42,7 +44,7 @@ func recoverStore(opts Options, boot string) error {
 	if mark == nil || mark.Closed {
 		return nil
 	}
-	if torn || boot == "" || mark.Boot != boot {
+	if mark.lost(torn, boot) {
 		opts.Logger.Info("the store was not closed: going back to what is known to be durable", "directory", opts.Dir)
 		if err := cutLogs(opts.Dir, mark); err != nil {
 			return err
@@ -68,14 +70,33 @@ func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
 		}
 		return false, nil
 	}
-	if err := verifyTables(dir, files); err != nil {
+	tables, err := tableNames(dir)
+	if err != nil {
 		return false, err
 	}
-	logs := files.mems
+	for _, name := range tables {
+		if err := verifyTable(filepath.Join(dir, name)); err != nil {
+			return false, damagedFile(dir, name, err)
+		}
+	}
+	return verifyLogs(dir, files, mark)
+}
+
+// verifyLogs checks the logs that Badger cuts at the first damage: those of the
+// memtables and the last value log. What is damaged in other value logs fails
+// its own checksum when it is read.
+func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err error) {
+	if mark != nil {
+		if err := verifySet(dir, files, mark); err != nil {
+			return false, err
+		}
+	}
+	if err := verifyHeads(dir, files); err != nil {
+		return false, err
+	}
+	logs := slices.Clone(files.mems)
 	if n := len(files.values); n > 0 {
-		// Badger cuts the last value log only. What is damaged in others fails its
-		// own checksum when it is read.
-		logs = append(logs[:len(logs):len(logs)], files.values[n-1])
+		logs = append(logs, files.values[n-1])
 	}
 	for _, name := range logs {
 		end, err := scanLog(filepath.Join(dir, name), 0)
@@ -93,26 +114,68 @@ func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
 	return torn, nil
 }
 
-// verifyTables checks the list of tables and the checksum of every block.
-func verifyTables(dir string, files storeFiles) error {
-	if err := checkManifest(filepath.Join(dir, manifestName)); err != nil {
-		return damagedFile(dir, manifestName, err)
+// verifyHeads checks what Badger needs to decrypt files, which these are not.
+func verifyHeads(dir string, files storeFiles) error {
+	if slices.Contains(files.others, badger.KeyRegistryFileName) {
+		_, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
+		if err != nil {
+			return damagedFile(dir, badger.KeyRegistryFileName, err)
+		}
 	}
-	f, err := os.Open(filepath.Join(dir, manifestName))
+	for _, name := range slices.Concat(files.mems, files.values) {
+		keyed, err := hasKey(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if keyed {
+			return damagedFile(dir, name, errors.New("its head names a key, but nothing is encrypted"))
+		}
+	}
+	return nil
+}
+
+// verifySet looks for files that were there at the mark. A memtable's log goes
+// when the list of tables has grown.
+func verifySet(dir string, files storeFiles, mark *syncMark) error {
+	size, first, err := manifestHead(dir)
 	if err != nil {
 		return err
+	}
+	if first == mark.First && size < mark.Manifest {
+		return damagedFile(dir, manifestName, fmt.Errorf("it has %d bytes, %d are missing", size, mark.Manifest-size))
+	}
+	if first != mark.First || size != mark.Manifest {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(mark.Logs)) {
+		if !slices.Contains(files.mems, name) && !slices.Contains(files.values, name) && mark.Logs[name] > logHead {
+			return damagedFile(dir, name, errors.New("it is missing"))
+		}
+	}
+	return nil
+}
+
+// tableNames are the files of all tables, as the manifest lists them.
+func tableNames(dir string) ([]string, error) {
+	path := filepath.Join(dir, manifestName)
+	if err := checkManifest(path); err != nil {
+		return nil, damagedFile(dir, manifestName, err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only
 	manifest, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir).WithLogger(nil))
 	if err != nil {
-		return damagedFile(dir, manifestName, err)
+		return nil, damagedFile(dir, manifestName, err)
 	}
+	names := make([]string, 0, len(manifest.Tables))
 	for id := range manifest.Tables {
-		if err := verifyTable(table.NewFilename(id, dir)); err != nil {
-			return damagedFile(dir, filepath.Base(table.NewFilename(id, dir)), err)
-		}
+		names = append(names, filepath.Base(table.NewFilename(id, dir)))
 	}
-	return nil
+	slices.Sort(names)
+	return names, nil
 }
 
 // verifyTable reads a table as Badger does, which panics on some damages.

@@ -77,7 +77,11 @@ func (s *Store) openSpace(kind spaceKind, id uint64) (*space, error) {
 
 // epoch is the number of a space's current epoch.
 func (s *Store) epoch(kind spaceKind, id uint64) (uint64, error) {
-	head, err := s.get(headKey(kind, id))
+	return epochFrom(s.get(headKey(kind, id)))
+}
+
+// epochFrom reads a space's header.
+func epochFrom(head []byte, err error) (uint64, error) {
 	switch {
 	case errors.Is(err, badger.ErrKeyNotFound):
 		return firstEpoch, nil

@@ -67,6 +67,10 @@ func (s *Store) moveMark(pin *badger.Txn) error {
 	if err != nil {
 		return err
 	}
+	size, first, err := manifestHead(s.opts.Dir)
+	if err != nil {
+		return err
+	}
 	for _, names := range [][]string{values, files.mems} {
 		for _, name := range names {
 			if err := syncPath(filepath.Join(s.opts.Dir, name)); err != nil {
@@ -78,7 +82,8 @@ func (s *Store) moveMark(pin *badger.Txn) error {
 		return err
 	}
 	s.opts.fault(FaultSyncMark)
-	if err := writeMark(s.opts.Dir, syncMark{Version: pin.ReadTs(), Boot: s.durable.boot, Logs: ends}); err != nil {
+	mark := syncMark{Version: pin.ReadTs(), Boot: s.durable.boot, Logs: ends, Manifest: size, First: first}
+	if err := writeMark(s.opts.Dir, mark); err != nil {
 		return err
 	}
 	s.durable.ends = ends
@@ -151,7 +156,11 @@ func markClosed(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeMark(dir, syncMark{Closed: true, Logs: ends})
+	size, first, err := manifestHead(dir)
+	if err != nil {
+		return err
+	}
+	return writeMark(dir, syncMark{Closed: true, Logs: ends, Manifest: size, First: first})
 }
 
 // unpin lets go of the mark's version before the database is closed, after a

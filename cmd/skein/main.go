@@ -21,8 +21,18 @@ func main() {
 // Exit codes beyond success.
 const (
 	exitFailure     = 1
+	exitDamaged     = 3 // of admin check
+	exitInUse       = 4 // of admin check
 	exitInterrupted = 130
 )
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
 
 func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,6 +52,9 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	}
 	_, _ = fmt.Fprintln(stderr, "skein:", printable(err.Error())) // stderr is the last resort
+	if own := (exitError{}); errors.As(err, &own) {
+		return own.code
+	}
 	return exitFailure
 }
 
