@@ -37,6 +37,20 @@ func (e *InDoubtError) Error() string {
 	return fmt.Sprintf("tablet %d has %d transactions in doubt, the first is %s", e.Tablet, len(e.Txns), e.Txns[0].Txn)
 }
 
+// oneLine makes a line of an error's text, and not too long a one.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	const most = 600
+	text := strings.Join(strings.FieldsFunc(e.error.Error(), func(r rune) bool { return r == '\n' }), "; ")
+	if len(text) > most {
+		text = text[:most] + " ..."
+	}
+	return text
+}
+
+func (e oneLine) Unwrap() error { return e.error }
+
 // ioError classifies an error of Badger or the file system; doing says what
 // failed, as in "writing tablet 7".
 func ioError(err error, format string, args ...any) error {
@@ -44,6 +58,7 @@ func ioError(err error, format string, args ...any) error {
 		return nil
 	}
 	doing := fmt.Sprintf(format, args...)
+	err = oneLine{err}
 	var known *sqlstate.Error
 	switch text := err.Error(); {
 	case errors.As(err, &known):
@@ -51,7 +66,8 @@ func ioError(err error, format string, args ...any) error {
 	case errors.Is(err, errChecksum):
 		return sqlstate.New(sqlstate.DataCorrupted, "%s: %w", doing, err).
 			WithHint("remove this replica and let it be rebuilt from the others")
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), strings.Contains(text, "no space left on device"):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG),
+		strings.Contains(text, "no space left on device"), strings.Contains(text, "file too large"):
 		return sqlstate.New(sqlstate.DiskFull, "%s: %w", doing, err).WithHint("free space on the data directory's volume")
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err).

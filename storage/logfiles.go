@@ -168,10 +168,9 @@ func fileNumber(name string) uint32 {
 // of a length, a CRC-32C and a list of changes. Badger takes a record that ends
 // early for a write that was cut short, forgets it and deletes tables that are
 // not listed: so its length is checked here first.
-const (
-	manifestName  = "MANIFEST"
-	manifestMagic = 8 // bytes
-)
+const manifestName = "MANIFEST"
+
+var manifestMagic = []byte("Bdgr\x00\x00\x00\x08")
 
 // checkManifest tells a MANIFEST whose last record was cut short, which is
 // fine, from one whose records were damaged.
@@ -180,10 +179,10 @@ func checkManifest(path string) error {
 	if err != nil {
 		return err
 	}
-	if len(b) < manifestMagic || !bytes.HasPrefix(b, []byte("Bdgr")) {
-		return errors.New("it does not start with its magic number")
+	if !bytes.HasPrefix(b, manifestMagic) {
+		return errors.New("it does not start with the magic number of this version")
 	}
-	for at := manifestMagic; len(b)-at >= 8; {
+	for at := len(manifestMagic); len(b)-at >= 8; {
 		length, sum := binary.BigEndian.Uint32(b[at:]), binary.BigEndian.Uint32(b[at+4:])
 		body := b[at+8:]
 		if uint64(length) <= uint64(len(body)) {
@@ -214,27 +213,29 @@ func manifestHead(dir string) (size int64, first uint64, err error) {
 		return 0, 0, err
 	}
 	defer func() { _ = f.Close() }() // read only
-	var head [manifestMagic + 8]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	head := make([]byte, len(manifestMagic)+8)
+	if _, err := io.ReadFull(f, head); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return 0, 0, err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
-	return info.Size(), binary.BigEndian.Uint64(head[manifestMagic:]), nil
+	return info.Size(), binary.BigEndian.Uint64(head[len(manifestMagic):]), nil
 }
 
-// hasKey reports whether a log file says that it is encrypted.
-func hasKey(path string) (bool, error) {
+// logFileHead returns how much there is of the first bytes of a log file and whether it says that it is
+// encrypted.
+func logFileHead(path string) (n int, keyed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	defer func() { _ = f.Close() }() // read only
 	var key [8]byte
-	if _, err := io.ReadFull(f, key[:]); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return false, err
+	n, err = io.ReadFull(f, key[:])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return 0, false, err
 	}
-	return key != [8]byte{}, nil
+	return n, key != [8]byte{}, nil
 }

@@ -24,7 +24,7 @@ func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // damagedFile says which file of a store is damaged.
 func damagedFile(dir, name string, err error) error {
-	return sqlstate.New(sqlstate.DataCorrupted, "the store in %s is damaged, file %s: %w", dir, name, err).
+	return sqlstate.New(sqlstate.DataCorrupted, "the store in %s is damaged, file %s: %w", dir, name, oneLine{err}).
 		WithHint("restore the directory from a backup, or remove the node's data and let its replicas be rebuilt from the others")
 }
 
@@ -39,6 +39,9 @@ func recoverStore(opts Options, boot string) error {
 	}
 	torn, err := verifyFiles(opts.Dir, mark)
 	if err != nil {
+		return err
+	}
+	if err := dropEmpty(opts.Dir); err != nil {
 		return err
 	}
 	if mark == nil || mark.Closed {
@@ -82,6 +85,27 @@ func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
 	return verifyLogs(dir, files, mark)
 }
 
+// dropEmpty removes logs that could not be given a size when they were made,
+// for want of space: Badger does not open them.
+func dropEmpty(dir string) error {
+	files, err := listStore(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(files.mems, files.values) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if info.Size() == 0 {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // verifyLogs checks the logs that Badger cuts at the first damage: those of the
 // memtables and the last value log. What is damaged in other value logs fails
 // its own checksum when it is read.
@@ -115,6 +139,7 @@ func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err er
 }
 
 // verifyHeads checks what Badger needs to decrypt files, which these are not.
+// Only the last file can be empty.
 func verifyHeads(dir string, files storeFiles) error {
 	if slices.Contains(files.others, badger.KeyRegistryFileName) {
 		_, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
@@ -123,9 +148,13 @@ func verifyHeads(dir string, files storeFiles) error {
 		}
 	}
 	for _, name := range slices.Concat(files.mems, files.values) {
-		keyed, err := hasKey(filepath.Join(dir, name))
+		size, keyed, err := logFileHead(filepath.Join(dir, name))
 		if err != nil {
 			return err
+		}
+		last := strings.HasSuffix(name, memSuffix) || name == files.values[len(files.values)-1]
+		if size == 0 && !last {
+			return damagedFile(dir, name, errors.New("it is empty"))
 		}
 		if keyed {
 			return damagedFile(dir, name, errors.New("its head names a key, but nothing is encrypted"))
