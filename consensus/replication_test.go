@@ -30,15 +30,23 @@ func bulk(txn string, size int) storage.Stage {
 // insert commits one row, whose key is unique in the table, in one entry.
 func insert(t testing.TB, n *Node, table *catalog.Table, key int64) storage.Commit {
 	t.Helper()
+	c, err := insertOf(n, table, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func insertOf(n *Node, table *catalog.Table, key int64) (storage.Commit, error) {
 	value := fmt.Sprint("value ", key)
 	segment, err := storage.EncodeSegment(table, []*columnar.Batch{{Len: 1, Cols: []*columnar.Vector{
 		{Type: catalog.BigInt, Len: 1, Data: columnar.Bytes([]int64{key})},
 		{Type: catalog.Text, Len: 1, Data: []byte(value), Offsets: []int32{0, int32(len(value))}},
 	}}})
 	if err != nil {
-		t.Fatal(err)
+		return storage.Commit{}, err
 	}
-	return storage.Commit{Txn: fmt.Sprint("insert ", key), Timestamp: n.Clock().Now(), Inline: segment.Parts()[0]}
+	return storage.Commit{Txn: fmt.Sprint("insert ", key), Timestamp: n.Clock().Now(), Inline: segment.Parts()[0]}, nil
 }
 
 // commit inserts a row and checks that it is the first with its key.

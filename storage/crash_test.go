@@ -129,7 +129,7 @@ func scriptOptions(dir, boot string) Options {
 	return Options{
 		Dir: dir, CompactAfter: 2, ReserveBytes: -1,
 		Now:  func() time.Time { return time.UnixMicro(1 << 50) },
-		boot: func() string { return boot },
+		Boot: func() string { return boot },
 		tune: func(b badger.Options) badger.Options {
 			return b.WithValueLogFileSize(4 << 20).WithMemTableSize(8 << 20)
 		},

@@ -224,18 +224,16 @@ func manifestHead(dir string) (size int64, first uint64, err error) {
 	return info.Size(), binary.BigEndian.Uint64(head[len(manifestMagic):]), nil
 }
 
-// logFileHead returns how much there is of the first bytes of a log file and whether it says that it is
-// encrypted.
-func logFileHead(path string) (n int, keyed bool, err error) {
+// hasKey reports whether a log file says that it is encrypted.
+func hasKey(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
 	defer func() { _ = f.Close() }() // read only
 	var key [8]byte
-	n, err = io.ReadFull(f, key[:])
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return 0, false, err
+	if _, err := io.ReadFull(f, key[:]); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, err
 	}
-	return n, key != [8]byte{}, nil
+	return key != [8]byte{}, nil
 }

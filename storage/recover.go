@@ -85,8 +85,8 @@ func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
 	return verifyLogs(dir, files, mark)
 }
 
-// dropEmpty removes logs that could not be given a size when they were made,
-// for want of space: Badger does not open them.
+// dropEmpty removes logs without content, which Badger does not open: it was
+// making them when there was no more space, or deleting them.
 func dropEmpty(dir string) error {
 	files, err := listStore(dir)
 	if err != nil {
@@ -127,8 +127,8 @@ func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err er
 		if err != nil {
 			return false, err
 		}
-		if mark == nil {
-			continue
+		if mark == nil || (end.offset == 0 && strings.HasSuffix(name, memSuffix)) {
+			continue // or it was being deleted
 		}
 		if durable := mark.Logs[name]; end.offset < durable || (end.torn && mark.Closed) {
 			return false, damagedFile(dir, name, fmt.Errorf("the entry at byte %d fails its checksum", end.offset))
@@ -139,7 +139,6 @@ func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err er
 }
 
 // verifyHeads checks what Badger needs to decrypt files, which these are not.
-// Only the last file can be empty.
 func verifyHeads(dir string, files storeFiles) error {
 	if slices.Contains(files.others, badger.KeyRegistryFileName) {
 		_, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
@@ -148,13 +147,9 @@ func verifyHeads(dir string, files storeFiles) error {
 		}
 	}
 	for _, name := range slices.Concat(files.mems, files.values) {
-		size, keyed, err := logFileHead(filepath.Join(dir, name))
+		keyed, err := hasKey(filepath.Join(dir, name))
 		if err != nil {
 			return err
-		}
-		last := strings.HasSuffix(name, memSuffix) || name == files.values[len(files.values)-1]
-		if size == 0 && !last {
-			return damagedFile(dir, name, errors.New("it is empty"))
 		}
 		if keyed {
 			return damagedFile(dir, name, errors.New("its head names a key, but nothing is encrypted"))
@@ -163,8 +158,9 @@ func verifyHeads(dir string, files storeFiles) error {
 	return nil
 }
 
-// verifySet looks for files that were there at the mark. A memtable's log goes
-// when the list of tables has grown.
+// verifySet looks for what was there at the mark. Memtables' logs go whenever
+// they are flushed, so one that is missing is not noticed here: the applied
+// indexes are then lower, which the Raft log repairs if it reaches so far back.
 func verifySet(dir string, files storeFiles, mark *syncMark) error {
 	size, first, err := manifestHead(dir)
 	if err != nil {
@@ -173,11 +169,8 @@ func verifySet(dir string, files storeFiles, mark *syncMark) error {
 	if first == mark.First && size < mark.Manifest {
 		return damagedFile(dir, manifestName, fmt.Errorf("it has %d bytes, %d are missing", size, mark.Manifest-size))
 	}
-	if first != mark.First || size != mark.Manifest {
-		return nil
-	}
 	for _, name := range slices.Sorted(maps.Keys(mark.Logs)) {
-		if !slices.Contains(files.mems, name) && !slices.Contains(files.values, name) && mark.Logs[name] > logHead {
+		if strings.HasSuffix(name, valueSuffix) && !slices.Contains(files.values, name) && mark.Logs[name] > logHead {
 			return damagedFile(dir, name, errors.New("it is missing"))
 		}
 	}

@@ -48,10 +48,12 @@ type Options struct {
 	DefaultOf func(table *catalog.Table, column int) (*columnar.Vector, error)
 	// Now is the wall clock, default time.Now. It serves History only.
 	Now func() time.Time
+	// Boot names the run of the machine, default what its kernel says. What was
+	// written in another one, and not synced, is taken for lost.
+	Boot func() string
 	// Fault is called where a crash would be most inconvenient, for tests.
 	Fault func(FaultPoint)
 
-	boot func() string                       // default bootID
 	tune func(badger.Options) badger.Options // for tests that need small files
 }
 
@@ -120,7 +122,7 @@ func open(opts Options) (s *Store, err error) {
 			err = errors.Join(err, lock.Unlock())
 		}
 	}()
-	boot := opts.boot()
+	boot := opts.Boot()
 	if err := recoverStore(opts, boot); err != nil {
 		return nil, err
 	}
@@ -169,8 +171,8 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.boot == nil {
-		o.boot = bootID
+	if o.Boot == nil {
+		o.Boot = bootID
 	}
 	return o
 }
