@@ -73,7 +73,7 @@ func asError(r any) error {
 // error that says so, or a read is, or all data is right after the rest of the
 // log was applied. The check says the same as the store.
 func TestDamagedFiles(t *testing.T) {
-	const seed, entries, places = 5, 24, 5
+	const seed, entries, places = 5, 24, 3
 	log := newScript(t, seed, entries)
 	digests := log.digests()
 	t.Logf("seed %d", seed)
