@@ -26,6 +26,7 @@ const (
 	Reservation   Reason = "reservation"    // the worker is full: wait and retry
 	Cancelled     Reason = "cancelled"      // somebody cancelled the query
 	Unavailable   Reason = "unavailable"    // the peer or its quorum is away
+	UnknownPlan   Reason = "unknown_plan"   // the worker has not kept it: send it along
 )
 
 // ReasonError is an error with a Reason. The sqlstate.Error is in its chain.

@@ -11,8 +11,7 @@ import (
 	"skein/planner"
 )
 
-// EncodeExpr encodes a bound expression; nil is encoded as nil. Parameters must
-// have been replaced by their values before.
+// EncodeExpr encodes a bound expression; nil is encoded as nil.
 func EncodeExpr(e planner.Expr) (*pb.Expr, error) {
 	switch e := e.(type) {
 	case nil:
@@ -34,7 +33,7 @@ func EncodeExpr(e planner.Expr) (*pb.Expr, error) {
 	case *planner.InList:
 		return encodeInList(e)
 	case *planner.Param:
-		return nil, fmt.Errorf("encoding an expression: parameter $%d has no value", e.Ordinal)
+		return encodeParam(e)
 	}
 	return nil, fmt.Errorf("encoding an expression: unknown kind %T", e)
 }
@@ -49,6 +48,18 @@ func encodeColumn(e *planner.Column) (*pb.Expr, error) {
 		return nil, fmt.Errorf("column %q: %w", e.Name, err)
 	}
 	return &pb.Expr{Kind: &pb.Expr_Column{Column: &pb.Column{Index: index, Name: e.Name, Type: t, Nullable: e.Null}}}, nil
+}
+
+func encodeParam(e *planner.Param) (*pb.Expr, error) {
+	ordinal, err := encodeOrdinal(e.Ordinal)
+	if err != nil {
+		return nil, err
+	}
+	t, err := EncodeType(e.DataType)
+	if err != nil {
+		return nil, fmt.Errorf("parameter $%d: %w", e.Ordinal, err)
+	}
+	return &pb.Expr{Kind: &pb.Expr_Param{Param: &pb.Param{Ordinal: ordinal, Type: t}}}, nil
 }
 
 func encodeCall(e *planner.Call) (*pb.Expr, error) {
@@ -223,6 +234,12 @@ func DecodeExpr(e *pb.Expr) (planner.Expr, error) {
 		return decodeCase(k.Case)
 	case *pb.Expr_InList:
 		return decodeInList(k.InList)
+	case *pb.Expr_Param:
+		dt, err := DecodeType(k.Param.GetType())
+		if err != nil {
+			return nil, err
+		}
+		return &planner.Param{Ordinal: int(k.Param.GetOrdinal()), DataType: dt}, nil
 	}
 	return nil, malformed("expression without a kind")
 }

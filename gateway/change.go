@@ -205,7 +205,7 @@ func (c *change) query(ctx context.Context, root planner.Node, emit sink) error 
 	if err != nil {
 		return err
 	}
-	return c.s.gw.runQuery(ctx, fmt.Sprintf("%s-q%d", c.id, c.queries), optimized, clientSink{batch: emit, snapshot: c.snapshot})
+	return c.s.gw.runQuery(ctx, fmt.Sprintf("%s-q%d", c.id, c.queries), &job{root: optimized}, clientSink{batch: emit, snapshot: c.snapshot})
 }
 
 // scans counts the table scans of a plan.

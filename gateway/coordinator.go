@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -17,7 +18,6 @@ import (
 	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
-	"skein/sqlstate"
 )
 
 const (
@@ -47,7 +47,7 @@ type clientSink struct {
 // long as that has got none, losing a worker or meeting newer metadata means
 // another attempt on other replicas; afterwards the error is the client's, who
 // must not see rows twice.
-func (g *Server) runQuery(ctx context.Context, id string, root planner.Node, to clientSink) error {
+func (g *Server) runQuery(ctx context.Context, id string, j *job, to clientSink) error {
 	for attempt := 1; ; attempt++ {
 		emitted := false
 		once := to
@@ -61,14 +61,20 @@ func (g *Server) runQuery(ctx context.Context, id string, root planner.Node, to 
 				return to.message(m)
 			}
 		}
-		err := g.attempt(ctx, fmt.Sprintf("%s.%d", id, attempt), root, once)
+		err := g.attempt(ctx, id+"."+strconv.Itoa(attempt), j, once)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return causeOf(ctx, err)
 		}
-		if emitted || attempt == maxAttempts || !g.mayRetry(err) || g.altered(root) {
+		if emitted || attempt == maxAttempts || !g.mayRetry(err) {
+			return err
+		}
+		if flightproto.ReasonOf(err) == flightproto.UnknownPlan {
+			continue // the next attempt sends it along
+		}
+		if g.altered(j.root) {
 			return err
 		}
 		g.log.Info("query attempt failed, trying again", "query_id", id, "attempt", attempt, "err", err)
@@ -76,7 +82,7 @@ func (g *Server) runQuery(ctx context.Context, id string, root planner.Node, to 
 		if rerr := g.directory.recover(ctx, attempt); rerr != nil {
 			return rerr
 		}
-		if stale && g.altered(root) {
+		if stale && g.altered(j.root) {
 			return err // the plan must be bound anew
 		}
 	}
@@ -96,22 +102,38 @@ func (g *Server) altered(root planner.Node) bool {
 // yet could succeed.
 func (g *Server) mayRetry(err error) bool {
 	switch flightproto.ReasonOf(err) {
-	case flightproto.Unavailable, flightproto.StaleMetadata, flightproto.TabletMoved, flightproto.Reservation:
+	case flightproto.Unavailable, flightproto.StaleMetadata, flightproto.TabletMoved, flightproto.Reservation, flightproto.UnknownPlan:
 		return true
 	}
 	return false
 }
 
+// template is the plan that a job is run with: its own, unless metadata has
+// moved on since that was made.
+func (g *Server) template(j *job, snap *snapshot, public *arrow.Schema) (*template, error) {
+	if t := j.template; t != nil && t.plan.MetadataVersion == snap.Version() {
+		return t, nil
+	}
+	return g.newTemplate(j.root, j.bind(), snap, public)
+}
+
 // attempt runs one distributed plan from start to end.
-func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to clientSink) error {
+func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) error {
 	snap := g.directory.Current()
-	plan, err := planner.Distribute(planner.Description{QueryID: id, Root: root, Options: g.planner}, snap, snap)
+	t, err := g.template(j, snap, to.schema)
 	if err != nil {
-		return fmt.Errorf("distributing the plan: %w", err)
+		return err
+	}
+	placed, err := t.place(g.workers, snap)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{gw: g, snap: snap, plan: plan, at: to.snapshot}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, at: to.snapshot}
+	if r.values, err = t.parameters(j); err != nil {
+		return err
+	}
 	if r.at == 0 {
 		r.at = g.clock.Now()
 	}
@@ -119,13 +141,16 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 	if err := r.start(ctx); err != nil {
 		return err
 	}
-	if to.message != nil && r.passesOn(to.schema) {
+	if to.message != nil && t.forwards {
 		err := r.passOn(ctx, to.message)
 		r.complete = err == nil
 		return err
 	}
+	if t.openRoot {
+		r.bind = j.bind()
+	}
 	defer r.closeSpools()
-	op, err := r.build(ctx, plan.Root())
+	op, err := r.build(ctx, t.plan.Root())
 	if err != nil {
 		return fmt.Errorf("building the root fragment: %w", err)
 	}
@@ -148,45 +173,44 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 	}
 }
 
-// run is one attempt of one query: which worker runs what.
+// run is one attempt of one query.
 type run struct {
 	gw       *Server
+	id       string // of the attempt
 	snap     *snapshot
 	plan     *planner.Plan
-	at       uint64                             // snapshot that all tablets are read at
-	address  []string                           // per fragment: the worker's address, "" on the coordinator
-	started  []string                           // workers that were told of the query, or will be by a ticket
-	riding   *riding                            // set where a ticket takes the place of the start action
+	placed   *placement
+	values   []*pb.Literal  // of the plan's parameters
+	bind     planner.Binder // of those in coordinator fragments; nil for none
+	at       uint64         // snapshot that all tablets are read at
+	started  []string       // workers that were told of the query, or will be by a ticket
+	riding   *pb.StartRequest
 	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
 	complete bool                               // every row was read: nothing is left to cancel
 }
 
-// start places every tablet fragment on a live replica and registers the
-// fragments with their workers, all workers at once.
+// start registers the fragments with their workers, all workers at once.
 func (r *run) start(ctx context.Context) error {
-	requests, err := r.requests()
-	if err != nil {
-		return err
-	}
-	if r.riding = r.rides(requests); r.riding != nil {
-		for addr := range requests {
+	if r.riding = r.rides(); r.riding != nil {
+		for addr := range r.placed.starts {
 			r.started = append(r.started, addr)
 		}
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for addr, req := range requests {
+	for addr, s := range r.placed.starts {
 		r.started = append(r.started, addr)
 		group.Go(func() error {
 			conn, err := r.gw.workers.conn(addr)
 			if err != nil {
 				return err
 			}
-			resp, err := conn.StartFragments(ctx, req)
+			resp, err := conn.StartFragments(ctx, r.request(s))
 			if err != nil {
-				r.gw.workers.failed(addr, err)
+				r.lost(addr, err)
 				return fmt.Errorf("starting fragments on worker %s: %w", addr, err)
 			}
+			s.known.Store(s.program != nil)
 			r.gw.observe(resp.GetClock())
 			return nil
 		})
@@ -194,105 +218,85 @@ func (r *run) start(ctx context.Context) error {
 	return group.Wait()
 }
 
+// request is what starts the fragments of one worker.
+func (r *run) request(s *start) *pb.StartRequest {
+	req := &pb.StartRequest{
+		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
+		LeaseMillis: uint32(fragmentLease.Milliseconds()),
+	}
+	if s.program == nil {
+		req.Fragments, req.Exchanges = s.fragments, s.exchanges
+		return req
+	}
+	req.PlanDigest, req.Parameters = s.digest[:], r.values
+	if !s.known.Load() {
+		req.Plan = s.program
+	}
+	return req
+}
+
+// lost notes what an error says of a worker.
+func (r *run) lost(addr string, err error) {
+	r.gw.workers.failed(addr, err)
+	if flightproto.ReasonOf(err) == flightproto.UnknownPlan {
+		r.placed.starts[addr].known.Store(false)
+	}
+}
+
 // maxRiding is the largest start request that a ticket takes along; it is well
 // below what a ticket may have.
 const maxRiding = 32 << 10
 
-// riding is a start request that goes with the ticket for an exchange.
-type riding struct {
-	exchange planner.ExchangeID
-	request  *pb.StartRequest
-}
-
-// rides reports how the query can be started without a round trip of its own:
-// where all its fragments are on one worker and the coordinator pulls just one
-// exchange, the ticket for that takes the request along.
-func (r *run) rides(requests map[string]*pb.StartRequest) *riding {
-	if len(requests) != 1 {
+// rides is the start request where it needs no round trip of its own but goes
+// with the ticket for an exchange.
+func (r *run) rides() *pb.StartRequest {
+	if r.placed.single == nil {
 		return nil
 	}
-	var found *riding
-	for _, x := range r.plan.Exchanges {
-		if r.address[x.Consumer] != "" || r.address[x.Producer] == "" {
-			continue
+	for _, s := range r.placed.starts {
+		if req := r.request(s); proto.Size(req) <= maxRiding {
+			return req
 		}
-		if found != nil {
-			return nil
-		}
-		found = &riding{exchange: x.ID, request: requests[r.address[x.Producer]]}
 	}
-	if found == nil || proto.Size(found.request) > maxRiding {
-		return nil
-	}
-	return found
+	return nil
 }
 
 // ticket is what pulls an exchange.
 func (r *run) ticket(x *planner.Exchange) *pb.Ticket {
 	t := &pb.Ticket{
-		QueryId: r.plan.QueryID, Fragment: uint32(x.Producer), Exchange: uint32(x.ID),
+		QueryId: r.id, Fragment: uint32(x.Producer), Exchange: uint32(x.ID),
 		MetadataVersion:  r.plan.MetadataVersion,
 		TabletGeneration: r.snap.generation(r.plan.Fragments[x.Producer].Assignment.Tablet),
 	}
-	if r.riding != nil && r.riding.exchange == x.ID {
-		t.Start = r.riding.request
+	if x == r.placed.single {
+		t.Start = r.riding
 	}
 	return t
 }
 
-// requests groups fragments and the exchanges that touch them by worker.
-func (r *run) requests() (map[string]*pb.StartRequest, error) {
-	requests := make(map[string]*pb.StartRequest)
-	r.address = make([]string, len(r.plan.Fragments))
-	for i, f := range r.plan.Fragments {
-		if f.Assignment == planner.Coordinator {
-			continue
-		}
-		tablets := f.Tablets()
-		if len(tablets) == 0 { // it only works on what it receives
-			tablets = append(tablets, f.Assignment.Tablet)
-		}
-		addr, err := r.gw.workers.place(r.snap, tablets...)
-		if err != nil {
-			return nil, err
-		}
-		r.address[i] = addr
-		req := requests[addr]
-		if req == nil {
-			req = &pb.StartRequest{
-				QueryId: r.plan.QueryID, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
-				LeaseMillis: uint32(fragmentLease.Milliseconds()),
-			}
-			requests[addr] = req
-		}
-		fragment, err := flightproto.EncodeFragment(f, r.snap.generation(f.Assignment.Tablet))
-		if err != nil {
-			return nil, fmt.Errorf("encoding fragment %d: %w", f.ID, err)
-		}
-		req.Fragments = append(req.Fragments, fragment)
+// ended notes that an exchange was read to its end.
+func (r *run) ended(addr string, clock uint64) {
+	if r.riding != nil {
+		r.placed.starts[addr].known.Store(r.riding.PlanDigest != nil)
 	}
-	for _, x := range r.plan.Exchanges {
-		message, err := flightproto.EncodeExchange(x, r.address[x.Producer])
-		if err != nil {
-			return nil, fmt.Errorf("encoding exchange %d: %w", x.ID, err)
-		}
-		from, to := r.address[x.Producer], r.address[x.Consumer]
-		if from != "" {
-			requests[from].Exchanges = append(requests[from].Exchanges, message)
-		}
-		if to != "" && to != from {
-			if from == "" {
-				return nil, sqlstate.New(sqlstate.InternalError, "exchange %d would pull from the coordinator", x.ID)
-			}
-			requests[to].Exchanges = append(requests[to].Exchanges, message)
-		}
-	}
-	return requests, nil
+	r.gw.observe(clock)
 }
 
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
-	return exec.Build(ctx, f.Operators, r.env(f))
+	operators, err := r.operators(f)
+	if err != nil {
+		return nil, err
+	}
+	return exec.Build(ctx, operators, r.env(f))
+}
+
+// operators are those of a coordinator fragment, with the parameters' values.
+func (r *run) operators(f *planner.Fragment) ([]planner.Operator, error) {
+	if r.bind == nil {
+		return f.Operators, nil
+	}
+	return planner.BindOperators(f.Operators, r.bind)
 }
 
 // env is what a coordinator fragment runs with.
@@ -335,7 +339,7 @@ func (r *run) shared(ctx context.Context, x *planner.Exchange) (exec.Operator, e
 func (r *run) closeSpools() {
 	for id, s := range r.spools {
 		if err := s.Close(); err != nil {
-			r.gw.log.Warn("closing a shared fragment failed", "query_id", r.plan.QueryID, "fragment", id, "err", err)
+			r.gw.log.Warn("closing a shared fragment failed", "query_id", r.id, "fragment", id, "err", err)
 		}
 	}
 }
@@ -344,7 +348,7 @@ func (r *run) closeSpools() {
 // that is a coordinator fragment too is built in place.
 func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) (exec.Operator, error) {
 	x := r.plan.Exchanges[source.Exchange]
-	addr := r.address[x.Producer]
+	addr := r.placed.address[x.Producer]
 	if addr == "" && x.Kind == planner.SharedExchange {
 		return r.shared(ctx, x)
 	}
@@ -357,10 +361,10 @@ func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) 
 	}
 	stream, err := conn.Fetch(ctx, r.ticket(x), source.Schema)
 	if err != nil {
-		r.gw.workers.failed(addr, err)
+		r.lost(addr, err)
 		return nil, fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)
 	}
-	return &watchedStream{Stream: stream, addr: addr, gw: r.gw}, nil
+	return &watchedStream{Stream: stream, addr: addr, run: r}, nil
 }
 
 // watchedStream tells the worker list when its stream breaks, and the clock when
@@ -368,16 +372,16 @@ func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) 
 type watchedStream struct {
 	*flightproto.Stream
 	addr string
-	gw   *Server
+	run  *run
 }
 
 func (w *watchedStream) Next(ctx context.Context) (*columnar.Batch, error) {
 	b, err := w.Stream.Next(ctx)
 	switch {
 	case err != nil:
-		w.gw.workers.failed(w.addr, err)
+		w.run.lost(w.addr, err)
 	case b == nil:
-		w.gw.observe(w.Clock())
+		w.run.ended(w.addr, w.Clock())
 	}
 	return b, err
 }
@@ -395,11 +399,11 @@ func (r *run) finish() {
 			defer cancel()
 			conn, err := r.gw.workers.conn(addr)
 			if err == nil {
-				_, err = conn.Cancel(ctx, r.plan.QueryID, "the coordinator ended the query")
+				_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query")
 			}
 			if err != nil && !errors.Is(err, context.Canceled) {
 				r.gw.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",
-					slog.String("query_id", r.plan.QueryID), slog.String("worker", addr), slog.Any("err", err))
+					slog.String("query_id", r.id), slog.String("worker", addr), slog.Any("err", err))
 			}
 		})
 	}

@@ -12,19 +12,6 @@ import (
 	"skein/planner"
 )
 
-// passesOn reports whether the root fragment only gathers what workers send, in
-// the very types that the client is to get: its batches then need not be
-// decoded on the way.
-func (r *run) passesOn(public *arrow.Schema) bool {
-	for _, op := range r.plan.Root().Operators {
-		source, ok := op.(*planner.ExchangeSource)
-		if !ok || r.address[r.plan.Exchanges[source.Exchange].Producer] == "" || !sameTypes(source.Schema, public) {
-			return false
-		}
-	}
-	return len(r.plan.Root().Operators) > 0
-}
-
 // sameTypes reports whether columns of a schema travel between nodes in the
 // form that clients see.
 func sameTypes(internal, public *arrow.Schema) bool {
@@ -40,7 +27,7 @@ func sameTypes(internal, public *arrow.Schema) bool {
 	return true
 }
 
-// passOn runs a root fragment that passesOn. Workers are read at the same time;
+// passOn runs a root fragment that only gathers. Workers are read at the same time;
 // emit is called by one goroutine at a time.
 func (r *run) passOn(ctx context.Context, emit func(*flightproto.Message) error) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -60,25 +47,25 @@ func (r *run) passOn(ctx context.Context, emit func(*flightproto.Message) error)
 
 func (r *run) passOnOne(ctx context.Context, source *planner.ExchangeSource, emit func(*flightproto.Message) error) error {
 	x := r.plan.Exchanges[source.Exchange]
-	addr := r.address[x.Producer]
+	addr := r.placed.address[x.Producer]
 	conn, err := r.gw.workers.conn(addr)
 	if err != nil {
 		return err
 	}
 	stream, err := conn.Forward(ctx, r.ticket(x), source.Schema)
 	if err != nil {
-		r.gw.workers.failed(addr, err)
+		r.lost(addr, err)
 		return fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)
 	}
 	defer stream.Close()
 	for {
 		m, err := stream.Next()
 		if err != nil {
-			r.gw.workers.failed(addr, err)
+			r.lost(addr, err)
 			return err
 		}
 		if m == nil {
-			r.gw.observe(stream.Clock())
+			r.ended(addr, stream.Clock())
 			return nil
 		}
 		if err := emit(m); err != nil {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,12 +44,30 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_memory_bytes", Help: "Bytes reserved by coordinator operators.",
 		}, func() float64 { return float64(g.budget.Used()) }),
+		planRequests("hit", &g.plans.hits),
+		planRequests("miss", &g.plans.misses),
+		planRequests("custom", &g.plans.custom),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "skein_gateway_plan_cache_evictions_total", Help: "Statements and plans dropped to make room for others.",
+		}, func() float64 { return float64(g.plans.statements.Stats().Evictions + g.plans.templates.Stats().Evictions) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_plan_cache_bytes", Help: "Estimated bytes of the statements and plans kept.",
+		}, func() float64 { return float64(g.plans.statements.Stats().Bytes + g.plans.templates.Stats().Bytes) }),
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// planRequests counts the executions of queries whose plan was kept, was made and
+// kept, or depends on the values of its parameters and is made each time.
+func planRequests(result string, count *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "skein_gateway_plan_cache_requests_total", Help: "Executions of queries, by where their plan came from.",
+		ConstLabels: prometheus.Labels{"result": result},
+	}, func() float64 { return float64(count.Load()) })
 }
 
 // ended records one statement.

@@ -41,6 +41,9 @@ type Config struct {
 	// hold, of all queries and of one (1 GiB and 512 MiB).
 	Memory      int64
 	QueryMemory int64
+	// PlanMemory bounds, roughly, the bytes of statements and plans kept for
+	// further executions (64 MiB).
+	PlanMemory int64
 	// SpillDir is where the coordinator's operators put rows aside that do not
 	// fit in memory (the system's directory for temporary files).
 	SpillDir string
@@ -68,6 +71,9 @@ func (c *Config) setDefaults() {
 	if c.QueryMemory == 0 {
 		c.QueryMemory = 512 << 20
 	}
+	if c.PlanMemory == 0 {
+		c.PlanMemory = 64 << 20
+	}
 }
 
 // Server is one gateway. It keeps no state that must survive it.
@@ -81,6 +87,7 @@ type Server struct {
 	creating  *creating
 	budget    *exec.Budget
 	planner   planner.Options
+	plans     *planCache
 	metrics   *metrics
 	service   *service
 
@@ -101,6 +108,7 @@ func New(cfg Config) (*Server, error) {
 		creating: newCreating(),
 		budget:   exec.NewBudget("gateway", cfg.Memory, nil),
 		planner:  planner.DefaultOptions(),
+		plans:    newPlanCache(cfg.PlanMemory),
 		workers:  newWorkers(flightproto.NewPool()),
 	}
 	var err error

@@ -22,6 +22,7 @@ type sqlService struct {
 	gw       *Server
 	planned  *handles[*plannedQuery]
 	prepared *handles[*preparedStatement]
+	plans    *planCache
 }
 
 // plannedQuery is a query between GetFlightInfo and DoGet.
@@ -29,13 +30,13 @@ type plannedQuery struct {
 	id     string // query id
 	text   string
 	schema *arrow.Schema // public
-	// roots run one after the other: one for each set of parameters.
-	roots []planner.Node
-	// lines, instead of roots, is the ready text result of an EXPLAIN.
+	// jobs run one after the other: one for each set of parameters.
+	jobs []*job
+	// lines, instead of jobs, is the ready text result of an EXPLAIN.
 	lines []string
-	// held, instead of roots, are the rows of a RETURNING.
+	// held, instead of jobs, are the rows of a RETURNING.
 	held *heldRows
-	// stmt and args are what roots were planned from, for planning again.
+	// stmt and args are what jobs were planned from, for planning again.
 	stmt *statement
 	args [][]*planner.Literal
 }
@@ -43,6 +44,7 @@ type plannedQuery struct {
 func newSQLService(g *Server) (*sqlService, error) {
 	s := &sqlService{
 		gw:       g,
+		plans:    g.plans,
 		planned:  newHandles[*plannedQuery]("query", g.cfg.MaxHandles, g.cfg.HandleTTL),
 		prepared: newHandles[*preparedStatement]("prepared statement", g.cfg.MaxHandles, g.cfg.HandleTTL),
 	}

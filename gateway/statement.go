@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -20,6 +21,8 @@ type statement struct {
 	text    string
 	bound   *sql.BoundStatement
 	version uint64 // metadata it was bound against
+
+	opened atomic.Pointer[openPlan] // of a query
 }
 
 // planSchema is the result of EXPLAIN.
@@ -87,8 +90,8 @@ func (st *statement) parameterSchema() *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// compile parses and binds a request that must hold exactly one statement.
-func (s *sqlService) compile(ctx context.Context, text string) (*statement, error) {
+// bind parses and binds a request that must hold exactly one statement.
+func (s *sqlService) bind(ctx context.Context, text string, version uint64) (*statement, error) {
 	statements, err := sql.Parse(text)
 	if err != nil {
 		return nil, err
@@ -101,7 +104,6 @@ func (s *sqlService) compile(ctx context.Context, text string) (*statement, erro
 		return nil, sqlstate.New(sqlstate.SyntaxError, "the request holds %d statements, one is allowed", len(statements)).
 			WithHint("send them one by one")
 	}
-	version := s.gw.directory.Current().Version()
 	bound, err := sql.Bind(ctx, statements[0], bindCatalog{s}, nil)
 	if err != nil {
 		return nil, err
@@ -137,23 +139,23 @@ func (st *statement) argSets(args [][]*planner.Literal) [][]*planner.Literal {
 func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.Literal) (*plannedQuery, error) {
 	q := &plannedQuery{id: newID(), text: st.text, schema: st.schema(), stmt: st, args: args}
 	for _, set := range st.argSets(args) {
-		bound, err := st.with(set)
-		if err != nil {
-			return nil, err
-		}
-		switch b := bound.(type) {
+		switch b := st.bound.Statement.(type) {
 		case *sql.Explain:
-			lines, err := s.explain(b)
+			bound, err := st.with(set)
+			if err != nil {
+				return nil, err
+			}
+			lines, err := s.explain(bound.(*sql.Explain))
 			if err != nil {
 				return nil, err
 			}
 			q.lines = append(q.lines, lines...)
 		case *sql.Query:
-			root, err := s.optimize(b.Node)
+			j, err := s.job(st, b, set)
 			if err != nil {
 				return nil, err
 			}
-			q.roots = append(q.roots, root)
+			q.jobs = append(q.jobs, j)
 		}
 	}
 	return q, ctx.Err()

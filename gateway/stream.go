@@ -33,7 +33,7 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	}
 	kind := "query"
 	defer q.held.close()
-	if q.roots == nil && q.lines == nil && q.held == nil {
+	if q.jobs == nil && q.lines == nil && q.held == nil {
 		return flightproto.NewBatchWriter(stream, q.schema, nil).Close()
 	}
 	err = s.sql.statement(ctx, q.id, kind, q.text, func(ctx context.Context) error {
@@ -72,26 +72,26 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 			}
 		}
 	}
-	if err := s.runRoots(ctx, q, clientSink{schema: q.schema, batch: send, message: pass}); err != nil {
+	if err := s.runJobs(ctx, q, clientSink{schema: q.schema, batch: send, message: pass}); err != nil {
 		return err
 	}
 	return w.Close()
 }
 
-// runRoots runs the plans of a query one after the other. When the first one
+// runJobs runs the plans of a query one after the other. When the first one
 // finds, before it has any rows, that a table was altered, all are planned anew.
-func (s *sqlService) runRoots(ctx context.Context, q *plannedQuery, to clientSink) error {
-	for i := 0; i < len(q.roots); i++ {
+func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink) error {
+	for i := 0; i < len(q.jobs); i++ {
 		id := q.id
-		if len(q.roots) > 1 {
+		if len(q.jobs) > 1 {
 			id = fmt.Sprintf("%s-%d", q.id, i+1)
 		}
-		err := s.gw.runQuery(ctx, id, q.roots[i], to)
+		err := s.gw.runQuery(ctx, id, q.jobs[i], to)
 		if err == nil {
 			continue
 		}
 		if i > 0 || ctx.Err() != nil || q.stmt == nil || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
-			return s.ifDropped(ctx, err, scanned(q.roots[i], nil)...)
+			return s.ifDropped(ctx, err, scanned(q.jobs[i].root, nil)...)
 		}
 		stmt, err := s.rebind(ctx, q.stmt, 1)
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *sqlService) runRoots(ctx context.Context, q *plannedQuery, to clientSin
 			return err
 		}
 		// Without the statement: planned anew once only.
-		q = &plannedQuery{id: q.id + "-again", text: q.text, schema: q.schema, roots: again.roots}
+		q = &plannedQuery{id: q.id + "-again", text: q.text, schema: q.schema, jobs: again.jobs}
 		i = -1
 	}
 	return nil

@@ -15,6 +15,9 @@ type Description struct {
 	QueryID string
 	Root    Node
 	Options Options
+	// Bind, for a tree whose parameters are open and stay so in the plan, gives
+	// them values to choose tablets by; nil for a tree without parameters.
+	Bind Binder
 }
 
 // Options tune Distribute.
@@ -42,10 +45,10 @@ func DefaultOptions() Options {
 // are, by first that applies, gathered (an input already is on the
 // coordinator), colocated, broadcast or repartitioned.
 func Distribute(d Description, locator Locator, metadata Metadata) (*Plan, error) {
-	if err := ValidateLite(d.Root); err != nil {
+	if _, err := (validator{params: d.Bind != nil}).node(d.Root); err != nil {
 		return nil, err
 	}
-	p := &distributor{locator: locator, metadata: metadata, options: d.Options}
+	p := &distributor{locator: locator, metadata: metadata, options: d.Options, bind: d.Bind}
 	s, err := p.plan(d.Root)
 	if err != nil {
 		return nil, err
@@ -60,6 +63,7 @@ type distributor struct {
 	locator  Locator
 	metadata Metadata
 	options  Options
+	bind     Binder
 
 	fragments []*building
 	edges     []*edge // index: exchange id

@@ -10,14 +10,7 @@ func (p *distributor) planScan(n *Scan) (*stage, error) {
 	if n.Table.System {
 		return p.planSystemScan(n)
 	}
-	all, err := p.locator.Tablets(n.Table)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) == 0 {
-		return nil, &EmptyLayoutError{Table: n.Table.Name}
-	}
-	partitioning, err := p.locator.Partitioning(n.Table)
+	tablets, partitioning, err := scanTablets(n, p.bind, p.locator)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +18,6 @@ func (p *distributor) planScan(n *Scan) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	tablets := pruneTablets(n, all, partitioning)
 	s := &stage{schema: n.Schema(), est: scanEstimate(n.Table, n.Projection, stats).filtered(n.Filter)}
 	count := uint64(len(tablets))
 	for i := range tablets {

@@ -10,7 +10,6 @@ import (
 
 	"skein/columnar"
 	"skein/exec"
-	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
 	"skein/sqlstate"
@@ -30,15 +29,15 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building fragment %d of query %s: %w", f.plan.ID, f.query.id, err)
 	}
-	if err := matches(op.Schema(), f.outputs[0].exchange); err != nil {
+	if err := matches(op.Schema(), f.outputs[0]); err != nil {
 		return nil, errors.Join(err, op.Close())
 	}
 	return op, nil
 }
 
 // matches checks that a fragment yields what its exchanges promise.
-func matches(got *arrow.Schema, x *planner.Exchange) error {
-	want := flightproto.PhysicalSchema(x.Schema)
+func matches(got *arrow.Schema, out *output) error {
+	x, want := out.exchange, out.physical
 	same := got.NumFields() == want.NumFields()
 	for i := 0; same && i < want.NumFields(); i++ {
 		same = arrow.TypeEqual(got.Field(i).Type, want.Field(i).Type)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"skein/exec"
 	"skein/flightproto"
 	"skein/planner"
@@ -62,14 +64,16 @@ type fragment struct {
 // input is the consuming end of an exchange.
 type input struct {
 	exchange *planner.Exchange
-	address  string // of the producer
+	physical *arrow.Schema // of what comes
+	address  string        // of the producer
 }
 
 // output is the producing end of an exchange.
 type output struct {
 	fragment *fragment
 	exchange *planner.Exchange
-	index    int // in fragment.outputs
+	physical *arrow.Schema // of what is sent
+	index    int           // in fragment.outputs
 	claimed  bool
 }
 

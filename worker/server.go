@@ -36,6 +36,8 @@ type Config struct {
 	MaxLease         time.Duration // default 24 h
 	SweepInterval    time.Duration // of the lease check, default 1 s
 	MetadataWait     time.Duration // for plans with newer metadata, default 5 s
+	MaxPlans         int           // kept for further executions, default 4,096
+	PlanBytes        int64         // of them in all, about, default 64 MiB
 
 	MaxWrites       int           // streams open at once, default 256
 	EncodeWorkers   int           // segments encoded at once, default GOMAXPROCS
@@ -68,6 +70,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxLease, 24*time.Hour)
 	setDefault(&c.SweepInterval, time.Second)
 	setDefault(&c.MetadataWait, 5*time.Second)
+	setDefault(&c.MaxPlans, 4096)
+	setDefault(&c.PlanBytes, 64<<20)
 	setDefault(&c.MaxWrites, 256)
 	setDefault(&c.EncodeWorkers, runtime.GOMAXPROCS(0))
 	setDefault(&c.StageInFlight, 4)
@@ -94,6 +98,7 @@ type Server struct {
 	cfg      Config
 	log      *slog.Logger
 	registry *registry
+	plans    *plans
 	budget   *exec.Budget
 	pool     *flightproto.Pool
 	encoders chan struct{}       // one token per segment being encoded
@@ -122,6 +127,7 @@ func New(cfg Config) (*Server, error) {
 		cfg:      cfg,
 		log:      cfg.Logger.With("component", "worker", "node", cfg.Node.ID()),
 		registry: newRegistry(cfg.MaxFragments, cfg.Now),
+		plans:    newPlans(cfg.MaxPlans, cfg.PlanBytes),
 		budget:   exec.NewBudget("node", cfg.MemoryBytes, nil),
 		pool:     flightproto.NewPool(cfg.DialOptions...),
 		encoders: make(chan struct{}, cfg.EncodeWorkers),

@@ -24,7 +24,7 @@ func (s *Server) start(ctx context.Context, request *pb.StartRequest) (*pb.Start
 
 // register registers the fragments of a request.
 func (s *Server) register(ctx context.Context, request *pb.StartRequest) (*query, []*fragment, error) {
-	if request.GetQueryId() == "" || len(request.GetFragments()) == 0 {
+	if request.GetQueryId() == "" || len(request.GetFragments()) == 0 && len(request.GetPlanDigest()) == 0 {
 		return nil, nil, sqlstate.New(sqlstate.ProtocolViolation, "a start needs a query id and fragments")
 	}
 	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
@@ -36,15 +36,9 @@ func (s *Server) register(ctx context.Context, request *pb.StartRequest) (*query
 	if err := s.awaitMetadata(ctx, request.GetMetadataVersion()); err != nil {
 		return nil, nil, err
 	}
-	ends, err := decodeExchanges(request.GetExchanges())
+	fragments, err := s.fragments(request)
 	if err != nil {
 		return nil, nil, err
-	}
-	fragments := make([]*fragment, len(request.GetFragments()))
-	for i, p := range request.GetFragments() {
-		if fragments[i], err = s.decodeFragment(p, ends); err != nil {
-			return nil, nil, err
-		}
 	}
 	q := s.newQuery(request)
 	registered, err := s.registry.add(q, fragments, s.cfg.Now().Add(s.lease(request)))
@@ -83,6 +77,41 @@ func (s *Server) lease(request *pb.StartRequest) time.Duration {
 	return s.cfg.DefaultLease
 }
 
+// fragments are those of a request, ready to be registered.
+func (s *Server) fragments(request *pb.StartRequest) ([]*fragment, error) {
+	if len(request.GetPlanDigest()) == 0 {
+		p, err := s.decodeProgram(request.GetFragments(), request.GetExchanges())
+		if err != nil {
+			return nil, err
+		}
+		return p.fragments, nil
+	}
+	p, err := s.plans.find(s, request)
+	if err != nil {
+		return nil, err
+	}
+	values, err := flightproto.DecodeParameters(request.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	return p.instance(values)
+}
+
+// decodeProgram resolves tables and connects fragments with exchanges.
+func (s *Server) decodeProgram(list []*pb.Fragment, exchanges []*pb.Exchange) (*program, error) {
+	ends, err := decodeExchanges(exchanges)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{fragments: make([]*fragment, len(list))}
+	for i, f := range list {
+		if p.fragments[i], err = s.decodeFragment(f, ends); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
 // exchangeEnds are the exchanges of a start request by id.
 type exchangeEnds map[planner.ExchangeID]input
 
@@ -102,7 +131,7 @@ func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
 		if _, dup := ends[x.ID]; dup {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
 		}
-		ends[x.ID] = input{exchange: x, address: p.GetProducerAddress()}
+		ends[x.ID] = input{exchange: x, physical: flightproto.PhysicalSchema(x.Schema), address: p.GetProducerAddress()}
 	}
 	return ends, nil
 }
@@ -140,7 +169,7 @@ func (s *Server) connect(f *fragment, op planner.Operator, ends exchangeEnds) er
 		if !ok || end.exchange.Producer != f.plan.ID {
 			return sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends exchange %d, which is not its own", f.plan.ID, op.Exchange)
 		}
-		f.outputs = append(f.outputs, &output{fragment: f, exchange: end.exchange, index: len(f.outputs)})
+		f.outputs = append(f.outputs, &output{fragment: f, exchange: end.exchange, physical: end.physical, index: len(f.outputs)})
 	}
 	return nil
 }

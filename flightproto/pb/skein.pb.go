@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41, 0}
+	return file_skein_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44, 0}
+	return file_skein_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45, 0}
+	return file_skein_proto_rawDescGZIP(), []int{47, 0}
 }
 
 type Type struct {
@@ -355,6 +355,7 @@ type Expr struct {
 	//	*Expr_Cast
 	//	*Expr_Case
 	//	*Expr_InList
+	//	*Expr_Param
 	Kind          isExpr_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -451,6 +452,15 @@ func (x *Expr) GetInList() *InList {
 	return nil
 }
 
+func (x *Expr) GetParam() *Param {
+	if x != nil {
+		if x, ok := x.Kind.(*Expr_Param); ok {
+			return x.Param
+		}
+	}
+	return nil
+}
+
 type isExpr_Kind interface {
 	isExpr_Kind()
 }
@@ -479,6 +489,10 @@ type Expr_InList struct {
 	InList *InList `protobuf:"bytes,6,opt,name=in_list,json=inList,proto3,oneof"`
 }
 
+type Expr_Param struct {
+	Param *Param `protobuf:"bytes,7,opt,name=param,proto3,oneof"`
+}
+
 func (*Expr_Column) isExpr_Kind() {}
 
 func (*Expr_Literal) isExpr_Kind() {}
@@ -490,6 +504,61 @@ func (*Expr_Cast) isExpr_Kind() {}
 func (*Expr_Case) isExpr_Kind() {}
 
 func (*Expr_InList) isExpr_Kind() {}
+
+func (*Expr_Param) isExpr_Kind() {}
+
+// A value that comes with each execution of a plan.
+type Param struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ordinal       uint32                 `protobuf:"varint,1,opt,name=ordinal,proto3" json:"ordinal,omitempty"` // index of StartRequest.parameters
+	Type          *Type                  `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Param) Reset() {
+	*x = Param{}
+	mi := &file_skein_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Param) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Param) ProtoMessage() {}
+
+func (x *Param) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Param.ProtoReflect.Descriptor instead.
+func (*Param) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Param) GetOrdinal() uint32 {
+	if x != nil {
+		return x.Ordinal
+	}
+	return 0
+}
+
+func (x *Param) GetType() *Type {
+	if x != nil {
+		return x.Type
+	}
+	return nil
+}
 
 type Column struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -503,7 +572,7 @@ type Column struct {
 
 func (x *Column) Reset() {
 	*x = Column{}
-	mi := &file_skein_proto_msgTypes[4]
+	mi := &file_skein_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +584,7 @@ func (x *Column) String() string {
 func (*Column) ProtoMessage() {}
 
 func (x *Column) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[4]
+	mi := &file_skein_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +597,7 @@ func (x *Column) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Column.ProtoReflect.Descriptor instead.
 func (*Column) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{4}
+	return file_skein_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Column) GetIndex() uint32 {
@@ -578,7 +647,7 @@ type Literal struct {
 
 func (x *Literal) Reset() {
 	*x = Literal{}
-	mi := &file_skein_proto_msgTypes[5]
+	mi := &file_skein_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +659,7 @@ func (x *Literal) String() string {
 func (*Literal) ProtoMessage() {}
 
 func (x *Literal) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[5]
+	mi := &file_skein_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +672,7 @@ func (x *Literal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Literal.ProtoReflect.Descriptor instead.
 func (*Literal) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{5}
+	return file_skein_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Literal) GetType() *Type {
@@ -739,7 +808,7 @@ type Decimal struct {
 
 func (x *Decimal) Reset() {
 	*x = Decimal{}
-	mi := &file_skein_proto_msgTypes[6]
+	mi := &file_skein_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +820,7 @@ func (x *Decimal) String() string {
 func (*Decimal) ProtoMessage() {}
 
 func (x *Decimal) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[6]
+	mi := &file_skein_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +833,7 @@ func (x *Decimal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decimal.ProtoReflect.Descriptor instead.
 func (*Decimal) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{6}
+	return file_skein_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Decimal) GetHigh() int64 {
@@ -792,7 +861,7 @@ type Interval struct {
 
 func (x *Interval) Reset() {
 	*x = Interval{}
-	mi := &file_skein_proto_msgTypes[7]
+	mi := &file_skein_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +873,7 @@ func (x *Interval) String() string {
 func (*Interval) ProtoMessage() {}
 
 func (x *Interval) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[7]
+	mi := &file_skein_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +886,7 @@ func (x *Interval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interval.ProtoReflect.Descriptor instead.
 func (*Interval) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{7}
+	return file_skein_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Interval) GetMonths() int32 {
@@ -853,7 +922,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_skein_proto_msgTypes[8]
+	mi := &file_skein_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +934,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[8]
+	mi := &file_skein_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +947,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{8}
+	return file_skein_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Call) GetFunc() string {
@@ -919,7 +988,7 @@ type Cast struct {
 
 func (x *Cast) Reset() {
 	*x = Cast{}
-	mi := &file_skein_proto_msgTypes[9]
+	mi := &file_skein_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1000,7 @@ func (x *Cast) String() string {
 func (*Cast) ProtoMessage() {}
 
 func (x *Cast) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[9]
+	mi := &file_skein_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1013,7 @@ func (x *Cast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cast.ProtoReflect.Descriptor instead.
 func (*Cast) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{9}
+	return file_skein_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Cast) GetArg() *Expr {
@@ -972,7 +1041,7 @@ type Case struct {
 
 func (x *Case) Reset() {
 	*x = Case{}
-	mi := &file_skein_proto_msgTypes[10]
+	mi := &file_skein_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1053,7 @@ func (x *Case) String() string {
 func (*Case) ProtoMessage() {}
 
 func (x *Case) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[10]
+	mi := &file_skein_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1066,7 @@ func (x *Case) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Case.ProtoReflect.Descriptor instead.
 func (*Case) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{10}
+	return file_skein_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Case) GetWhens() []*When {
@@ -1031,7 +1100,7 @@ type When struct {
 
 func (x *When) Reset() {
 	*x = When{}
-	mi := &file_skein_proto_msgTypes[11]
+	mi := &file_skein_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1112,7 @@ func (x *When) String() string {
 func (*When) ProtoMessage() {}
 
 func (x *When) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[11]
+	mi := &file_skein_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1125,7 @@ func (x *When) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use When.ProtoReflect.Descriptor instead.
 func (*When) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{11}
+	return file_skein_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *When) GetCond() *Expr {
@@ -1084,7 +1153,7 @@ type InList struct {
 
 func (x *InList) Reset() {
 	*x = InList{}
-	mi := &file_skein_proto_msgTypes[12]
+	mi := &file_skein_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1165,7 @@ func (x *InList) String() string {
 func (*InList) ProtoMessage() {}
 
 func (x *InList) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[12]
+	mi := &file_skein_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1178,7 @@ func (x *InList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InList.ProtoReflect.Descriptor instead.
 func (*InList) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{12}
+	return file_skein_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InList) GetArg() *Expr {
@@ -1148,7 +1217,7 @@ type AggCall struct {
 
 func (x *AggCall) Reset() {
 	*x = AggCall{}
-	mi := &file_skein_proto_msgTypes[13]
+	mi := &file_skein_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1229,7 @@ func (x *AggCall) String() string {
 func (*AggCall) ProtoMessage() {}
 
 func (x *AggCall) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[13]
+	mi := &file_skein_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1242,7 @@ func (x *AggCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggCall.ProtoReflect.Descriptor instead.
 func (*AggCall) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{13}
+	return file_skein_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AggCall) GetFunc() string {
@@ -1238,7 +1307,7 @@ type WindowCall struct {
 
 func (x *WindowCall) Reset() {
 	*x = WindowCall{}
-	mi := &file_skein_proto_msgTypes[14]
+	mi := &file_skein_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1319,7 @@ func (x *WindowCall) String() string {
 func (*WindowCall) ProtoMessage() {}
 
 func (x *WindowCall) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[14]
+	mi := &file_skein_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1332,7 @@ func (x *WindowCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowCall.ProtoReflect.Descriptor instead.
 func (*WindowCall) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{14}
+	return file_skein_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WindowCall) GetFunc() string {
@@ -1313,7 +1382,7 @@ type WindowFrame struct {
 
 func (x *WindowFrame) Reset() {
 	*x = WindowFrame{}
-	mi := &file_skein_proto_msgTypes[15]
+	mi := &file_skein_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1394,7 @@ func (x *WindowFrame) String() string {
 func (*WindowFrame) ProtoMessage() {}
 
 func (x *WindowFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[15]
+	mi := &file_skein_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1407,7 @@ func (x *WindowFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowFrame.ProtoReflect.Descriptor instead.
 func (*WindowFrame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{15}
+	return file_skein_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WindowFrame) GetMode() string {
@@ -1379,7 +1448,7 @@ type FrameBound struct {
 
 func (x *FrameBound) Reset() {
 	*x = FrameBound{}
-	mi := &file_skein_proto_msgTypes[16]
+	mi := &file_skein_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1460,7 @@ func (x *FrameBound) String() string {
 func (*FrameBound) ProtoMessage() {}
 
 func (x *FrameBound) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[16]
+	mi := &file_skein_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1473,7 @@ func (x *FrameBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameBound.ProtoReflect.Descriptor instead.
 func (*FrameBound) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{16}
+	return file_skein_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FrameBound) GetKind() string {
@@ -1432,7 +1501,7 @@ type SortKey struct {
 
 func (x *SortKey) Reset() {
 	*x = SortKey{}
-	mi := &file_skein_proto_msgTypes[17]
+	mi := &file_skein_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1513,7 @@ func (x *SortKey) String() string {
 func (*SortKey) ProtoMessage() {}
 
 func (x *SortKey) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[17]
+	mi := &file_skein_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1526,7 @@ func (x *SortKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SortKey.ProtoReflect.Descriptor instead.
 func (*SortKey) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{17}
+	return file_skein_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SortKey) GetColumn() uint32 {
@@ -1492,7 +1561,7 @@ type JoinKey struct {
 
 func (x *JoinKey) Reset() {
 	*x = JoinKey{}
-	mi := &file_skein_proto_msgTypes[18]
+	mi := &file_skein_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1573,7 @@ func (x *JoinKey) String() string {
 func (*JoinKey) ProtoMessage() {}
 
 func (x *JoinKey) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[18]
+	mi := &file_skein_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1586,7 @@ func (x *JoinKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinKey.ProtoReflect.Descriptor instead.
 func (*JoinKey) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{18}
+	return file_skein_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinKey) GetLeft() uint32 {
@@ -1567,7 +1636,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_skein_proto_msgTypes[19]
+	mi := &file_skein_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1648,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[19]
+	mi := &file_skein_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1661,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{19}
+	return file_skein_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Operator) GetKind() isOperator_Kind {
@@ -1844,7 +1913,7 @@ type TabletScan struct {
 
 func (x *TabletScan) Reset() {
 	*x = TabletScan{}
-	mi := &file_skein_proto_msgTypes[20]
+	mi := &file_skein_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1925,7 @@ func (x *TabletScan) String() string {
 func (*TabletScan) ProtoMessage() {}
 
 func (x *TabletScan) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[20]
+	mi := &file_skein_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1938,7 @@ func (x *TabletScan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletScan.ProtoReflect.Descriptor instead.
 func (*TabletScan) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{20}
+	return file_skein_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TabletScan) GetTableId() uint64 {
@@ -1917,7 +1986,7 @@ type ValuesSource struct {
 
 func (x *ValuesSource) Reset() {
 	*x = ValuesSource{}
-	mi := &file_skein_proto_msgTypes[21]
+	mi := &file_skein_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1998,7 @@ func (x *ValuesSource) String() string {
 func (*ValuesSource) ProtoMessage() {}
 
 func (x *ValuesSource) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[21]
+	mi := &file_skein_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2011,7 @@ func (x *ValuesSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesSource.ProtoReflect.Descriptor instead.
 func (*ValuesSource) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{21}
+	return file_skein_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ValuesSource) GetSchema() *Schema {
@@ -1968,7 +2037,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_skein_proto_msgTypes[22]
+	mi := &file_skein_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2049,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[22]
+	mi := &file_skein_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2062,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{22}
+	return file_skein_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Row) GetValues() []*Expr {
@@ -2014,7 +2083,7 @@ type ExchangeSource struct {
 
 func (x *ExchangeSource) Reset() {
 	*x = ExchangeSource{}
-	mi := &file_skein_proto_msgTypes[23]
+	mi := &file_skein_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2095,7 @@ func (x *ExchangeSource) String() string {
 func (*ExchangeSource) ProtoMessage() {}
 
 func (x *ExchangeSource) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[23]
+	mi := &file_skein_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2108,7 @@ func (x *ExchangeSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeSource.ProtoReflect.Descriptor instead.
 func (*ExchangeSource) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{23}
+	return file_skein_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExchangeSource) GetExchange() uint32 {
@@ -2072,7 +2141,7 @@ type ExchangeSink struct {
 
 func (x *ExchangeSink) Reset() {
 	*x = ExchangeSink{}
-	mi := &file_skein_proto_msgTypes[24]
+	mi := &file_skein_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2153,7 @@ func (x *ExchangeSink) String() string {
 func (*ExchangeSink) ProtoMessage() {}
 
 func (x *ExchangeSink) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[24]
+	mi := &file_skein_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2166,7 @@ func (x *ExchangeSink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeSink.ProtoReflect.Descriptor instead.
 func (*ExchangeSink) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{24}
+	return file_skein_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExchangeSink) GetExchange() uint32 {
@@ -2116,7 +2185,7 @@ type FilterOp struct {
 
 func (x *FilterOp) Reset() {
 	*x = FilterOp{}
-	mi := &file_skein_proto_msgTypes[25]
+	mi := &file_skein_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2197,7 @@ func (x *FilterOp) String() string {
 func (*FilterOp) ProtoMessage() {}
 
 func (x *FilterOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[25]
+	mi := &file_skein_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2210,7 @@ func (x *FilterOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterOp.ProtoReflect.Descriptor instead.
 func (*FilterOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{25}
+	return file_skein_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FilterOp) GetPredicate() *Expr {
@@ -2161,7 +2230,7 @@ type ProjectOp struct {
 
 func (x *ProjectOp) Reset() {
 	*x = ProjectOp{}
-	mi := &file_skein_proto_msgTypes[26]
+	mi := &file_skein_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2242,7 @@ func (x *ProjectOp) String() string {
 func (*ProjectOp) ProtoMessage() {}
 
 func (x *ProjectOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[26]
+	mi := &file_skein_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2255,7 @@ func (x *ProjectOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectOp.ProtoReflect.Descriptor instead.
 func (*ProjectOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{26}
+	return file_skein_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ProjectOp) GetExprs() []*Expr {
@@ -2214,7 +2283,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_skein_proto_msgTypes[27]
+	mi := &file_skein_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2295,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[27]
+	mi := &file_skein_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2308,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{27}
+	return file_skein_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Aggregate) GetGroupBy() []uint32 {
@@ -2277,7 +2346,7 @@ type HashJoin struct {
 
 func (x *HashJoin) Reset() {
 	*x = HashJoin{}
-	mi := &file_skein_proto_msgTypes[28]
+	mi := &file_skein_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2358,7 @@ func (x *HashJoin) String() string {
 func (*HashJoin) ProtoMessage() {}
 
 func (x *HashJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[28]
+	mi := &file_skein_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2371,7 @@ func (x *HashJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashJoin.ProtoReflect.Descriptor instead.
 func (*HashJoin) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{28}
+	return file_skein_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HashJoin) GetStrategy() string {
@@ -2359,7 +2428,7 @@ type WindowOp struct {
 
 func (x *WindowOp) Reset() {
 	*x = WindowOp{}
-	mi := &file_skein_proto_msgTypes[29]
+	mi := &file_skein_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2440,7 @@ func (x *WindowOp) String() string {
 func (*WindowOp) ProtoMessage() {}
 
 func (x *WindowOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[29]
+	mi := &file_skein_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2453,7 @@ func (x *WindowOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowOp.ProtoReflect.Descriptor instead.
 func (*WindowOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{29}
+	return file_skein_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WindowOp) GetPartitionBy() []uint32 {
@@ -2425,7 +2494,7 @@ type UnionAll struct {
 
 func (x *UnionAll) Reset() {
 	*x = UnionAll{}
-	mi := &file_skein_proto_msgTypes[30]
+	mi := &file_skein_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2506,7 @@ func (x *UnionAll) String() string {
 func (*UnionAll) ProtoMessage() {}
 
 func (x *UnionAll) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[30]
+	mi := &file_skein_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2519,7 @@ func (x *UnionAll) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnionAll.ProtoReflect.Descriptor instead.
 func (*UnionAll) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{30}
+	return file_skein_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UnionAll) GetInputs() uint32 {
@@ -2477,7 +2546,7 @@ type MergeSort struct {
 
 func (x *MergeSort) Reset() {
 	*x = MergeSort{}
-	mi := &file_skein_proto_msgTypes[31]
+	mi := &file_skein_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2558,7 @@ func (x *MergeSort) String() string {
 func (*MergeSort) ProtoMessage() {}
 
 func (x *MergeSort) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[31]
+	mi := &file_skein_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2571,7 @@ func (x *MergeSort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeSort.ProtoReflect.Descriptor instead.
 func (*MergeSort) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{31}
+	return file_skein_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MergeSort) GetKeys() []*SortKey {
@@ -2529,7 +2598,7 @@ type TopK struct {
 
 func (x *TopK) Reset() {
 	*x = TopK{}
-	mi := &file_skein_proto_msgTypes[32]
+	mi := &file_skein_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2610,7 @@ func (x *TopK) String() string {
 func (*TopK) ProtoMessage() {}
 
 func (x *TopK) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[32]
+	mi := &file_skein_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2623,7 @@ func (x *TopK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopK.ProtoReflect.Descriptor instead.
 func (*TopK) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{32}
+	return file_skein_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TopK) GetK() int64 {
@@ -2581,7 +2650,7 @@ type LimitOp struct {
 
 func (x *LimitOp) Reset() {
 	*x = LimitOp{}
-	mi := &file_skein_proto_msgTypes[33]
+	mi := &file_skein_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2662,7 @@ func (x *LimitOp) String() string {
 func (*LimitOp) ProtoMessage() {}
 
 func (x *LimitOp) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[33]
+	mi := &file_skein_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2675,7 @@ func (x *LimitOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitOp.ProtoReflect.Descriptor instead.
 func (*LimitOp) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{33}
+	return file_skein_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LimitOp) GetLimit() int64 {
@@ -2643,7 +2712,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_skein_proto_msgTypes[34]
+	mi := &file_skein_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2724,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[34]
+	mi := &file_skein_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2737,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{34}
+	return file_skein_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Exchange) GetId() uint32 {
@@ -2756,7 +2825,7 @@ type Fragment struct {
 
 func (x *Fragment) Reset() {
 	*x = Fragment{}
-	mi := &file_skein_proto_msgTypes[35]
+	mi := &file_skein_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2837,7 @@ func (x *Fragment) String() string {
 func (*Fragment) ProtoMessage() {}
 
 func (x *Fragment) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[35]
+	mi := &file_skein_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2850,7 @@ func (x *Fragment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fragment.ProtoReflect.Descriptor instead.
 func (*Fragment) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{35}
+	return file_skein_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Fragment) GetId() uint32 {
@@ -2845,13 +2914,19 @@ type StartRequest struct {
 	MemoryBytes     uint64                 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // budget for the query on this worker, 0: default
 	LeaseMillis     uint32                 `protobuf:"varint,7,opt,name=lease_millis,json=leaseMillis,proto3" json:"lease_millis,omitempty"` // fragments not finished by then are swept
 	Authorization   []byte                 `protobuf:"bytes,8,opt,name=authorization,proto3" json:"authorization,omitempty"`                 // opaque envelope, at most 64 KiB
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// In place of fragments and exchanges: the SHA-256 of a Program, and the
+	// encoded Program itself unless the worker is known to have kept it. One that
+	// has not answers with reason "unknown_plan".
+	PlanDigest    []byte     `protobuf:"bytes,9,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	Plan          []byte     `protobuf:"bytes,10,opt,name=plan,proto3" json:"plan,omitempty"`
+	Parameters    []*Literal `protobuf:"bytes,11,rep,name=parameters,proto3" json:"parameters,omitempty"` // of the Program's Params
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_skein_proto_msgTypes[36]
+	mi := &file_skein_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2938,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[36]
+	mi := &file_skein_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2951,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{36}
+	return file_skein_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StartRequest) GetQueryId() string {
@@ -2935,6 +3010,80 @@ func (x *StartRequest) GetAuthorization() []byte {
 	return nil
 }
 
+func (x *StartRequest) GetPlanDigest() []byte {
+	if x != nil {
+		return x.PlanDigest
+	}
+	return nil
+}
+
+func (x *StartRequest) GetPlan() []byte {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *StartRequest) GetParameters() []*Literal {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+// Program is what a worker does for each execution of one plan.
+type Program struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragments     []*Fragment            `protobuf:"bytes,1,rep,name=fragments,proto3" json:"fragments,omitempty"`
+	Exchanges     []*Exchange            `protobuf:"bytes,2,rep,name=exchanges,proto3" json:"exchanges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Program) Reset() {
+	*x = Program{}
+	mi := &file_skein_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Program) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Program) ProtoMessage() {}
+
+func (x *Program) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Program.ProtoReflect.Descriptor instead.
+func (*Program) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Program) GetFragments() []*Fragment {
+	if x != nil {
+		return x.Fragments
+	}
+	return nil
+}
+
+func (x *Program) GetExchanges() []*Exchange {
+	if x != nil {
+		return x.Exchanges
+	}
+	return nil
+}
+
 type StartResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clock         uint64                 `protobuf:"varint,1,opt,name=clock,proto3" json:"clock,omitempty"` // the worker's HLC
@@ -2944,7 +3093,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3105,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3118,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{37}
+	return file_skein_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StartResponse) GetClock() uint64 {
@@ -2996,7 +3145,7 @@ type Ticket struct {
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3157,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3170,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{38}
+	return file_skein_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Ticket) GetQueryId() string {
@@ -3085,7 +3234,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3246,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3259,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{39}
+	return file_skein_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelRequest) GetQueryId() string {
@@ -3136,7 +3285,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3297,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3310,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{40}
+	return file_skein_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelResponse) GetFragments() uint32 {
@@ -3199,7 +3348,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3360,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3373,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41}
+	return file_skein_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -3318,7 +3467,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3479,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3492,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{42}
+	return file_skein_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -3401,7 +3550,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3562,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3575,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -3474,7 +3623,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3635,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3648,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -3570,7 +3719,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3731,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3744,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -3639,7 +3788,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3800,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3813,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -3698,7 +3847,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3859,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3872,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -3749,7 +3898,7 @@ type ErrorDetail struct {
 	Hint     string                 `protobuf:"bytes,4,opt,name=hint,proto3" json:"hint,omitempty"`
 	Position uint32                 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	// One of "", "stale_metadata", "tablet_moved", "reservation", "cancelled",
-	// "unavailable": what a gateway may do about it.
+	// "unavailable", "unknown_plan": what a gateway may do about it.
 	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3757,7 +3906,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3918,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3931,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -3839,7 +3988,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +4000,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +4013,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -3901,15 +4050,19 @@ const file_skein_proto_rawDesc = "" +
 	"\x04type\x18\x02 \x01(\v2\x0e.skein.v1.TypeR\x04type\x12\x1a\n" +
 	"\bnullable\x18\x03 \x01(\bR\bnullable\"1\n" +
 	"\x06Schema\x12'\n" +
-	"\x06fields\x18\x01 \x03(\v2\x0f.skein.v1.FieldR\x06fields\"\x88\x02\n" +
+	"\x06fields\x18\x01 \x03(\v2\x0f.skein.v1.FieldR\x06fields\"\xb1\x02\n" +
 	"\x04Expr\x12*\n" +
 	"\x06column\x18\x01 \x01(\v2\x10.skein.v1.ColumnH\x00R\x06column\x12-\n" +
 	"\aliteral\x18\x02 \x01(\v2\x11.skein.v1.LiteralH\x00R\aliteral\x12$\n" +
 	"\x04call\x18\x03 \x01(\v2\x0e.skein.v1.CallH\x00R\x04call\x12$\n" +
 	"\x04cast\x18\x04 \x01(\v2\x0e.skein.v1.CastH\x00R\x04cast\x12$\n" +
 	"\x04case\x18\x05 \x01(\v2\x0e.skein.v1.CaseH\x00R\x04case\x12+\n" +
-	"\ain_list\x18\x06 \x01(\v2\x10.skein.v1.InListH\x00R\x06inListB\x06\n" +
-	"\x04kind\"r\n" +
+	"\ain_list\x18\x06 \x01(\v2\x10.skein.v1.InListH\x00R\x06inList\x12'\n" +
+	"\x05param\x18\a \x01(\v2\x0f.skein.v1.ParamH\x00R\x05paramB\x06\n" +
+	"\x04kind\"E\n" +
+	"\x05Param\x12\x18\n" +
+	"\aordinal\x18\x01 \x01(\rR\aordinal\x12\"\n" +
+	"\x04type\x18\x02 \x01(\v2\x0e.skein.v1.TypeR\x04type\"r\n" +
 	"\x06Column\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\"\n" +
@@ -4084,7 +4237,7 @@ const file_skein_proto_rawDesc = "" +
 	"\toperators\x18\x04 \x03(\v2\x12.skein.v1.OperatorR\toperators\x12%\n" +
 	"\x0eestimated_rows\x18\x05 \x01(\x04R\restimatedRows\x12'\n" +
 	"\x0festimated_bytes\x18\x06 \x01(\x04R\x0eestimatedBytes\x12&\n" +
-	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xc0\x02\n" +
+	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xa8\x03\n" +
 	"\fStartRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12)\n" +
 	"\x10metadata_version\x18\x02 \x01(\x04R\x0fmetadataVersion\x12\x1a\n" +
@@ -4093,7 +4246,17 @@ const file_skein_proto_rawDesc = "" +
 	"\texchanges\x18\x05 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\x12!\n" +
 	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12!\n" +
 	"\flease_millis\x18\a \x01(\rR\vleaseMillis\x12$\n" +
-	"\rauthorization\x18\b \x01(\fR\rauthorization\"%\n" +
+	"\rauthorization\x18\b \x01(\fR\rauthorization\x12\x1f\n" +
+	"\vplan_digest\x18\t \x01(\fR\n" +
+	"planDigest\x12\x12\n" +
+	"\x04plan\x18\n" +
+	" \x01(\fR\x04plan\x121\n" +
+	"\n" +
+	"parameters\x18\v \x03(\v2\x11.skein.v1.LiteralR\n" +
+	"parameters\"m\n" +
+	"\aProgram\x120\n" +
+	"\tfragments\x18\x01 \x03(\v2\x12.skein.v1.FragmentR\tfragments\x120\n" +
+	"\texchanges\x18\x02 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\"%\n" +
 	"\rStartResponse\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\x87\x02\n" +
 	"\x06Ticket\x12\x19\n" +
@@ -4203,7 +4366,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -4212,133 +4375,140 @@ var file_skein_proto_goTypes = []any{
 	(*Field)(nil),                 // 4: skein.v1.Field
 	(*Schema)(nil),                // 5: skein.v1.Schema
 	(*Expr)(nil),                  // 6: skein.v1.Expr
-	(*Column)(nil),                // 7: skein.v1.Column
-	(*Literal)(nil),               // 8: skein.v1.Literal
-	(*Decimal)(nil),               // 9: skein.v1.Decimal
-	(*Interval)(nil),              // 10: skein.v1.Interval
-	(*Call)(nil),                  // 11: skein.v1.Call
-	(*Cast)(nil),                  // 12: skein.v1.Cast
-	(*Case)(nil),                  // 13: skein.v1.Case
-	(*When)(nil),                  // 14: skein.v1.When
-	(*InList)(nil),                // 15: skein.v1.InList
-	(*AggCall)(nil),               // 16: skein.v1.AggCall
-	(*WindowCall)(nil),            // 17: skein.v1.WindowCall
-	(*WindowFrame)(nil),           // 18: skein.v1.WindowFrame
-	(*FrameBound)(nil),            // 19: skein.v1.FrameBound
-	(*SortKey)(nil),               // 20: skein.v1.SortKey
-	(*JoinKey)(nil),               // 21: skein.v1.JoinKey
-	(*Operator)(nil),              // 22: skein.v1.Operator
-	(*TabletScan)(nil),            // 23: skein.v1.TabletScan
-	(*ValuesSource)(nil),          // 24: skein.v1.ValuesSource
-	(*Row)(nil),                   // 25: skein.v1.Row
-	(*ExchangeSource)(nil),        // 26: skein.v1.ExchangeSource
-	(*ExchangeSink)(nil),          // 27: skein.v1.ExchangeSink
-	(*FilterOp)(nil),              // 28: skein.v1.FilterOp
-	(*ProjectOp)(nil),             // 29: skein.v1.ProjectOp
-	(*Aggregate)(nil),             // 30: skein.v1.Aggregate
-	(*HashJoin)(nil),              // 31: skein.v1.HashJoin
-	(*WindowOp)(nil),              // 32: skein.v1.WindowOp
-	(*UnionAll)(nil),              // 33: skein.v1.UnionAll
-	(*MergeSort)(nil),             // 34: skein.v1.MergeSort
-	(*TopK)(nil),                  // 35: skein.v1.TopK
-	(*LimitOp)(nil),               // 36: skein.v1.LimitOp
-	(*Exchange)(nil),              // 37: skein.v1.Exchange
-	(*Fragment)(nil),              // 38: skein.v1.Fragment
-	(*StartRequest)(nil),          // 39: skein.v1.StartRequest
-	(*StartResponse)(nil),         // 40: skein.v1.StartResponse
-	(*Ticket)(nil),                // 41: skein.v1.Ticket
-	(*CancelRequest)(nil),         // 42: skein.v1.CancelRequest
-	(*CancelResponse)(nil),        // 43: skein.v1.CancelResponse
-	(*WriteHeader)(nil),           // 44: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 45: skein.v1.WriteResult
-	(*Changes)(nil),               // 46: skein.v1.Changes
-	(*TransactRequest)(nil),       // 47: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 48: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 49: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 50: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 51: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 52: skein.v1.Frame
+	(*Param)(nil),                 // 7: skein.v1.Param
+	(*Column)(nil),                // 8: skein.v1.Column
+	(*Literal)(nil),               // 9: skein.v1.Literal
+	(*Decimal)(nil),               // 10: skein.v1.Decimal
+	(*Interval)(nil),              // 11: skein.v1.Interval
+	(*Call)(nil),                  // 12: skein.v1.Call
+	(*Cast)(nil),                  // 13: skein.v1.Cast
+	(*Case)(nil),                  // 14: skein.v1.Case
+	(*When)(nil),                  // 15: skein.v1.When
+	(*InList)(nil),                // 16: skein.v1.InList
+	(*AggCall)(nil),               // 17: skein.v1.AggCall
+	(*WindowCall)(nil),            // 18: skein.v1.WindowCall
+	(*WindowFrame)(nil),           // 19: skein.v1.WindowFrame
+	(*FrameBound)(nil),            // 20: skein.v1.FrameBound
+	(*SortKey)(nil),               // 21: skein.v1.SortKey
+	(*JoinKey)(nil),               // 22: skein.v1.JoinKey
+	(*Operator)(nil),              // 23: skein.v1.Operator
+	(*TabletScan)(nil),            // 24: skein.v1.TabletScan
+	(*ValuesSource)(nil),          // 25: skein.v1.ValuesSource
+	(*Row)(nil),                   // 26: skein.v1.Row
+	(*ExchangeSource)(nil),        // 27: skein.v1.ExchangeSource
+	(*ExchangeSink)(nil),          // 28: skein.v1.ExchangeSink
+	(*FilterOp)(nil),              // 29: skein.v1.FilterOp
+	(*ProjectOp)(nil),             // 30: skein.v1.ProjectOp
+	(*Aggregate)(nil),             // 31: skein.v1.Aggregate
+	(*HashJoin)(nil),              // 32: skein.v1.HashJoin
+	(*WindowOp)(nil),              // 33: skein.v1.WindowOp
+	(*UnionAll)(nil),              // 34: skein.v1.UnionAll
+	(*MergeSort)(nil),             // 35: skein.v1.MergeSort
+	(*TopK)(nil),                  // 36: skein.v1.TopK
+	(*LimitOp)(nil),               // 37: skein.v1.LimitOp
+	(*Exchange)(nil),              // 38: skein.v1.Exchange
+	(*Fragment)(nil),              // 39: skein.v1.Fragment
+	(*StartRequest)(nil),          // 40: skein.v1.StartRequest
+	(*Program)(nil),               // 41: skein.v1.Program
+	(*StartResponse)(nil),         // 42: skein.v1.StartResponse
+	(*Ticket)(nil),                // 43: skein.v1.Ticket
+	(*CancelRequest)(nil),         // 44: skein.v1.CancelRequest
+	(*CancelResponse)(nil),        // 45: skein.v1.CancelResponse
+	(*WriteHeader)(nil),           // 46: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 47: skein.v1.WriteResult
+	(*Changes)(nil),               // 48: skein.v1.Changes
+	(*TransactRequest)(nil),       // 49: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 50: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 51: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 52: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 53: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 54: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
 	4,  // 1: skein.v1.Schema.fields:type_name -> skein.v1.Field
-	7,  // 2: skein.v1.Expr.column:type_name -> skein.v1.Column
-	8,  // 3: skein.v1.Expr.literal:type_name -> skein.v1.Literal
-	11, // 4: skein.v1.Expr.call:type_name -> skein.v1.Call
-	12, // 5: skein.v1.Expr.cast:type_name -> skein.v1.Cast
-	13, // 6: skein.v1.Expr.case:type_name -> skein.v1.Case
-	15, // 7: skein.v1.Expr.in_list:type_name -> skein.v1.InList
-	3,  // 8: skein.v1.Column.type:type_name -> skein.v1.Type
-	3,  // 9: skein.v1.Literal.type:type_name -> skein.v1.Type
-	9,  // 10: skein.v1.Literal.decimal_value:type_name -> skein.v1.Decimal
-	10, // 11: skein.v1.Literal.interval_value:type_name -> skein.v1.Interval
-	6,  // 12: skein.v1.Call.args:type_name -> skein.v1.Expr
-	3,  // 13: skein.v1.Call.type:type_name -> skein.v1.Type
-	6,  // 14: skein.v1.Cast.arg:type_name -> skein.v1.Expr
-	3,  // 15: skein.v1.Cast.type:type_name -> skein.v1.Type
-	14, // 16: skein.v1.Case.whens:type_name -> skein.v1.When
-	6,  // 17: skein.v1.Case.otherwise:type_name -> skein.v1.Expr
-	3,  // 18: skein.v1.Case.type:type_name -> skein.v1.Type
-	6,  // 19: skein.v1.When.cond:type_name -> skein.v1.Expr
-	6,  // 20: skein.v1.When.then:type_name -> skein.v1.Expr
-	6,  // 21: skein.v1.InList.arg:type_name -> skein.v1.Expr
-	8,  // 22: skein.v1.InList.list:type_name -> skein.v1.Literal
-	3,  // 23: skein.v1.AggCall.type:type_name -> skein.v1.Type
-	20, // 24: skein.v1.AggCall.order_by:type_name -> skein.v1.SortKey
-	18, // 25: skein.v1.WindowCall.frame:type_name -> skein.v1.WindowFrame
-	3,  // 26: skein.v1.WindowCall.type:type_name -> skein.v1.Type
-	19, // 27: skein.v1.WindowFrame.start:type_name -> skein.v1.FrameBound
-	19, // 28: skein.v1.WindowFrame.end:type_name -> skein.v1.FrameBound
-	8,  // 29: skein.v1.FrameBound.offset:type_name -> skein.v1.Literal
-	23, // 30: skein.v1.Operator.tablet_scan:type_name -> skein.v1.TabletScan
-	24, // 31: skein.v1.Operator.values:type_name -> skein.v1.ValuesSource
-	26, // 32: skein.v1.Operator.exchange_source:type_name -> skein.v1.ExchangeSource
-	27, // 33: skein.v1.Operator.exchange_sink:type_name -> skein.v1.ExchangeSink
-	28, // 34: skein.v1.Operator.filter:type_name -> skein.v1.FilterOp
-	29, // 35: skein.v1.Operator.project:type_name -> skein.v1.ProjectOp
-	30, // 36: skein.v1.Operator.partial_aggregate:type_name -> skein.v1.Aggregate
-	30, // 37: skein.v1.Operator.final_aggregate:type_name -> skein.v1.Aggregate
-	31, // 38: skein.v1.Operator.hash_join:type_name -> skein.v1.HashJoin
-	34, // 39: skein.v1.Operator.merge_sort:type_name -> skein.v1.MergeSort
-	35, // 40: skein.v1.Operator.top_k:type_name -> skein.v1.TopK
-	36, // 41: skein.v1.Operator.limit:type_name -> skein.v1.LimitOp
-	30, // 42: skein.v1.Operator.complete_aggregate:type_name -> skein.v1.Aggregate
-	32, // 43: skein.v1.Operator.window:type_name -> skein.v1.WindowOp
-	33, // 44: skein.v1.Operator.union_all:type_name -> skein.v1.UnionAll
-	6,  // 45: skein.v1.TabletScan.filter:type_name -> skein.v1.Expr
-	5,  // 46: skein.v1.ValuesSource.schema:type_name -> skein.v1.Schema
-	25, // 47: skein.v1.ValuesSource.rows:type_name -> skein.v1.Row
-	6,  // 48: skein.v1.Row.values:type_name -> skein.v1.Expr
-	5,  // 49: skein.v1.ExchangeSource.schema:type_name -> skein.v1.Schema
-	6,  // 50: skein.v1.FilterOp.predicate:type_name -> skein.v1.Expr
-	6,  // 51: skein.v1.ProjectOp.exprs:type_name -> skein.v1.Expr
-	5,  // 52: skein.v1.ProjectOp.schema:type_name -> skein.v1.Schema
-	16, // 53: skein.v1.Aggregate.calls:type_name -> skein.v1.AggCall
-	5,  // 54: skein.v1.Aggregate.schema:type_name -> skein.v1.Schema
-	21, // 55: skein.v1.HashJoin.on:type_name -> skein.v1.JoinKey
-	6,  // 56: skein.v1.HashJoin.residual:type_name -> skein.v1.Expr
-	5,  // 57: skein.v1.HashJoin.schema:type_name -> skein.v1.Schema
-	20, // 58: skein.v1.WindowOp.order_by:type_name -> skein.v1.SortKey
-	17, // 59: skein.v1.WindowOp.calls:type_name -> skein.v1.WindowCall
-	5,  // 60: skein.v1.WindowOp.schema:type_name -> skein.v1.Schema
-	5,  // 61: skein.v1.UnionAll.schema:type_name -> skein.v1.Schema
-	20, // 62: skein.v1.MergeSort.keys:type_name -> skein.v1.SortKey
-	20, // 63: skein.v1.TopK.score:type_name -> skein.v1.SortKey
-	5,  // 64: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
-	22, // 65: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
-	38, // 66: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
-	37, // 67: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
-	39, // 68: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	0,  // 69: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	46, // 70: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
-	1,  // 71: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	2,  // 72: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	46, // 73: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	8,  // 2: skein.v1.Expr.column:type_name -> skein.v1.Column
+	9,  // 3: skein.v1.Expr.literal:type_name -> skein.v1.Literal
+	12, // 4: skein.v1.Expr.call:type_name -> skein.v1.Call
+	13, // 5: skein.v1.Expr.cast:type_name -> skein.v1.Cast
+	14, // 6: skein.v1.Expr.case:type_name -> skein.v1.Case
+	16, // 7: skein.v1.Expr.in_list:type_name -> skein.v1.InList
+	7,  // 8: skein.v1.Expr.param:type_name -> skein.v1.Param
+	3,  // 9: skein.v1.Param.type:type_name -> skein.v1.Type
+	3,  // 10: skein.v1.Column.type:type_name -> skein.v1.Type
+	3,  // 11: skein.v1.Literal.type:type_name -> skein.v1.Type
+	10, // 12: skein.v1.Literal.decimal_value:type_name -> skein.v1.Decimal
+	11, // 13: skein.v1.Literal.interval_value:type_name -> skein.v1.Interval
+	6,  // 14: skein.v1.Call.args:type_name -> skein.v1.Expr
+	3,  // 15: skein.v1.Call.type:type_name -> skein.v1.Type
+	6,  // 16: skein.v1.Cast.arg:type_name -> skein.v1.Expr
+	3,  // 17: skein.v1.Cast.type:type_name -> skein.v1.Type
+	15, // 18: skein.v1.Case.whens:type_name -> skein.v1.When
+	6,  // 19: skein.v1.Case.otherwise:type_name -> skein.v1.Expr
+	3,  // 20: skein.v1.Case.type:type_name -> skein.v1.Type
+	6,  // 21: skein.v1.When.cond:type_name -> skein.v1.Expr
+	6,  // 22: skein.v1.When.then:type_name -> skein.v1.Expr
+	6,  // 23: skein.v1.InList.arg:type_name -> skein.v1.Expr
+	9,  // 24: skein.v1.InList.list:type_name -> skein.v1.Literal
+	3,  // 25: skein.v1.AggCall.type:type_name -> skein.v1.Type
+	21, // 26: skein.v1.AggCall.order_by:type_name -> skein.v1.SortKey
+	19, // 27: skein.v1.WindowCall.frame:type_name -> skein.v1.WindowFrame
+	3,  // 28: skein.v1.WindowCall.type:type_name -> skein.v1.Type
+	20, // 29: skein.v1.WindowFrame.start:type_name -> skein.v1.FrameBound
+	20, // 30: skein.v1.WindowFrame.end:type_name -> skein.v1.FrameBound
+	9,  // 31: skein.v1.FrameBound.offset:type_name -> skein.v1.Literal
+	24, // 32: skein.v1.Operator.tablet_scan:type_name -> skein.v1.TabletScan
+	25, // 33: skein.v1.Operator.values:type_name -> skein.v1.ValuesSource
+	27, // 34: skein.v1.Operator.exchange_source:type_name -> skein.v1.ExchangeSource
+	28, // 35: skein.v1.Operator.exchange_sink:type_name -> skein.v1.ExchangeSink
+	29, // 36: skein.v1.Operator.filter:type_name -> skein.v1.FilterOp
+	30, // 37: skein.v1.Operator.project:type_name -> skein.v1.ProjectOp
+	31, // 38: skein.v1.Operator.partial_aggregate:type_name -> skein.v1.Aggregate
+	31, // 39: skein.v1.Operator.final_aggregate:type_name -> skein.v1.Aggregate
+	32, // 40: skein.v1.Operator.hash_join:type_name -> skein.v1.HashJoin
+	35, // 41: skein.v1.Operator.merge_sort:type_name -> skein.v1.MergeSort
+	36, // 42: skein.v1.Operator.top_k:type_name -> skein.v1.TopK
+	37, // 43: skein.v1.Operator.limit:type_name -> skein.v1.LimitOp
+	31, // 44: skein.v1.Operator.complete_aggregate:type_name -> skein.v1.Aggregate
+	33, // 45: skein.v1.Operator.window:type_name -> skein.v1.WindowOp
+	34, // 46: skein.v1.Operator.union_all:type_name -> skein.v1.UnionAll
+	6,  // 47: skein.v1.TabletScan.filter:type_name -> skein.v1.Expr
+	5,  // 48: skein.v1.ValuesSource.schema:type_name -> skein.v1.Schema
+	26, // 49: skein.v1.ValuesSource.rows:type_name -> skein.v1.Row
+	6,  // 50: skein.v1.Row.values:type_name -> skein.v1.Expr
+	5,  // 51: skein.v1.ExchangeSource.schema:type_name -> skein.v1.Schema
+	6,  // 52: skein.v1.FilterOp.predicate:type_name -> skein.v1.Expr
+	6,  // 53: skein.v1.ProjectOp.exprs:type_name -> skein.v1.Expr
+	5,  // 54: skein.v1.ProjectOp.schema:type_name -> skein.v1.Schema
+	17, // 55: skein.v1.Aggregate.calls:type_name -> skein.v1.AggCall
+	5,  // 56: skein.v1.Aggregate.schema:type_name -> skein.v1.Schema
+	22, // 57: skein.v1.HashJoin.on:type_name -> skein.v1.JoinKey
+	6,  // 58: skein.v1.HashJoin.residual:type_name -> skein.v1.Expr
+	5,  // 59: skein.v1.HashJoin.schema:type_name -> skein.v1.Schema
+	21, // 60: skein.v1.WindowOp.order_by:type_name -> skein.v1.SortKey
+	18, // 61: skein.v1.WindowOp.calls:type_name -> skein.v1.WindowCall
+	5,  // 62: skein.v1.WindowOp.schema:type_name -> skein.v1.Schema
+	5,  // 63: skein.v1.UnionAll.schema:type_name -> skein.v1.Schema
+	21, // 64: skein.v1.MergeSort.keys:type_name -> skein.v1.SortKey
+	21, // 65: skein.v1.TopK.score:type_name -> skein.v1.SortKey
+	5,  // 66: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
+	23, // 67: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
+	39, // 68: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
+	38, // 69: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
+	9,  // 70: skein.v1.StartRequest.parameters:type_name -> skein.v1.Literal
+	39, // 71: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
+	38, // 72: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
+	40, // 73: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
+	0,  // 74: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	48, // 75: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 76: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 77: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	48, // 78: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -4353,8 +4523,9 @@ func file_skein_proto_init() {
 		(*Expr_Cast)(nil),
 		(*Expr_Case)(nil),
 		(*Expr_InList)(nil),
+		(*Expr_Param)(nil),
 	}
-	file_skein_proto_msgTypes[5].OneofWrappers = []any{
+	file_skein_proto_msgTypes[6].OneofWrappers = []any{
 		(*Literal_BoolValue)(nil),
 		(*Literal_IntValue)(nil),
 		(*Literal_FloatValue)(nil),
@@ -4363,7 +4534,7 @@ func file_skein_proto_init() {
 		(*Literal_DecimalValue)(nil),
 		(*Literal_IntervalValue)(nil),
 	}
-	file_skein_proto_msgTypes[19].OneofWrappers = []any{
+	file_skein_proto_msgTypes[20].OneofWrappers = []any{
 		(*Operator_TabletScan)(nil),
 		(*Operator_Values)(nil),
 		(*Operator_ExchangeSource)(nil),
@@ -4386,7 +4557,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
