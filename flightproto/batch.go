@@ -35,16 +35,18 @@ func PhysicalSchema(s *arrow.Schema) *arrow.Schema {
 type BatchWriter struct {
 	schema   *arrow.Schema
 	payloads *payloadWriter
-	writer   *ipc.Writer
 	small    gathered
 }
 
 // NewBatchWriter starts a stream of batches of the given physical schema. The
 // descriptor, if not nil, rides on the first message.
 func NewBatchWriter(to flight.DataStreamWriter, schema *arrow.Schema, descriptor *flight.FlightDescriptor) *BatchWriter {
-	payloads := newPayloadWriter(to, descriptor)
-	w := ipc.NewWriterWithPayloadWriter(payloads, ipc.WithSchema(schema), ipc.WithAllocator(memory.DefaultAllocator))
-	return &BatchWriter{schema: schema, payloads: payloads, writer: w}
+	return NewStreamWriter(to, NewStreamSchema(schema), descriptor)
+}
+
+// NewStreamWriter is NewBatchWriter with a schema that was encoded before.
+func NewStreamWriter(to flight.DataStreamWriter, schema *StreamSchema, descriptor *flight.FlightDescriptor) *BatchWriter {
+	return &BatchWriter{schema: schema.schema, payloads: newPayloadWriter(to, schema, descriptor)}
 }
 
 // Write sends the selected rows of a batch, in several messages when it is
@@ -91,7 +93,7 @@ func (w *BatchWriter) write(b *columnar.Batch) error {
 func (w *BatchWriter) writeRecord(record arrow.RecordBatch) error {
 	rows := record.NumRows()
 	if rows <= 1 || recordBytes(record) <= targetMessageBytes {
-		return w.writer.Write(record)
+		return w.payloads.sendRecord(record)
 	}
 	for _, half := range [][2]int64{{0, rows / 2}, {rows / 2, rows}} {
 		slice := record.NewSlice(half[0], half[1])
@@ -117,7 +119,7 @@ func (w *BatchWriter) Close() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	return w.writer.Close()
+	return w.payloads.sendSchema()
 }
 
 // recordBytes estimates the bytes of a record's values.

@@ -1,12 +1,12 @@
 package flightproto
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -26,17 +26,17 @@ type Forwarder struct {
 	conn   *Conn
 	cancel context.CancelFunc
 	get    flight.FlightService_DoGetClient
-	schema *arrow.Schema
+	schema *StreamSchema
 	opened bool
 }
 
-// Forward is Fetch for batches that are passed on.
-func (c *Conn) Forward(ctx context.Context, ticket *pb.Ticket, schema *arrow.Schema) (*Forwarder, error) {
+// Forward is Fetch for batches that are passed on; schema is physical.
+func (c *Conn) Forward(ctx context.Context, ticket *pb.Ticket, schema *StreamSchema) (*Forwarder, error) {
 	get, cancel, err := c.get(ctx, ticket)
 	if err != nil {
 		return nil, err
 	}
-	return &Forwarder{conn: c, cancel: cancel, get: get, schema: PhysicalSchema(schema)}, nil
+	return &Forwarder{conn: c, cancel: cancel, get: get, schema: schema}, nil
 }
 
 // Next returns the next batch with rows, nil at the end. It is the caller's.
@@ -71,12 +71,15 @@ func (f *Forwarder) Next() (*Message, error) {
 
 // open checks the stream's first message, its schema.
 func (f *Forwarder) open(data *flight.FlightData) error {
+	if bytes.Equal(data.DataHeader, f.schema.header) {
+		return nil // encoded as here, as it nearly always is
+	}
 	reader, err := flight.NewRecordReader(&single{data}, ipc.WithAllocator(memory.DefaultAllocator))
 	if err != nil {
 		return malformed("worker %s began a stream without a schema: %v", f.conn.address, err)
 	}
 	defer reader.Release()
-	return checkSchema(reader.Schema(), f.schema)
+	return checkSchema(reader.Schema(), f.schema.schema)
 }
 
 // Clock is the worker's clock at the end of the stream, 0 before.
@@ -102,7 +105,7 @@ func (w *BatchWriter) Forward(m *Message) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if err := w.payloads.sendSchema(w.schema); err != nil {
+	if err := w.payloads.sendSchema(); err != nil {
 		return err
 	}
 	if w.payloads.raw == nil {

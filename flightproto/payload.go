@@ -1,6 +1,8 @@
 package flightproto
 
 import (
+	"bytes"
+	"fmt"
 	"math/bits"
 	"sync"
 
@@ -13,6 +15,25 @@ import (
 // messageSender is what gRPC streams have besides Send.
 type messageSender interface{ SendMsg(m any) error }
 
+// StreamSchema is the physical schema of a stream with its encoding, which is the
+// same for every stream. It is immutable.
+type StreamSchema struct {
+	schema *arrow.Schema
+	header []byte
+}
+
+// NewStreamSchema encodes a physical schema.
+func NewStreamSchema(schema *arrow.Schema) *StreamSchema {
+	p := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
+	defer p.Release()
+	meta := p.Meta()
+	defer meta.Release()
+	return &StreamSchema{schema: schema, header: bytes.Clone(meta.Bytes())}
+}
+
+// Schema is the physical schema.
+func (s *StreamSchema) Schema() *arrow.Schema { return s.schema }
+
 // payloadWriter sends IPC messages as FlightData. It copies a body once, into
 // pooled memory that the transport gives back.
 type payloadWriter struct {
@@ -20,8 +41,8 @@ type payloadWriter struct {
 	raw        messageSender // the same stream; nil if it has no SendMsg
 	bodies     *bodies
 	descriptor *flight.FlightDescriptor // rides on the next message
-	started    bool                     // the schema, an IPC writer's first payload, came
-	schemaSent bool                     // it need not be sent when it comes
+	schema     *StreamSchema
+	schemaSent bool
 }
 
 // bodies pools buffers of powers of two from 16 KiB to 32 MiB, which no message
@@ -54,42 +75,36 @@ func (p *bodies) Put(b *[]byte) {
 	}
 }
 
-func newPayloadWriter(to flight.DataStreamWriter, descriptor *flight.FlightDescriptor) *payloadWriter {
+func newPayloadWriter(to flight.DataStreamWriter, schema *StreamSchema, descriptor *flight.FlightDescriptor) *payloadWriter {
 	raw, _ := to.(messageSender)
-	return &payloadWriter{to: to, raw: raw, bodies: &bodyPool, descriptor: descriptor}
+	return &payloadWriter{to: to, raw: raw, bodies: &bodyPool, schema: schema, descriptor: descriptor}
 }
 
 // bodyPool is shared by all streams of the process, as gRPC's own pool is: it is
 // a cache without state that anybody could see.
 var bodyPool bodies
 
-// Start implements ipc.PayloadWriter.
-func (*payloadWriter) Start() error { return nil }
-
-// Close implements ipc.PayloadWriter.
-func (*payloadWriter) Close() error { return nil }
-
 // sendSchema sends the schema unless it was sent.
-func (w *payloadWriter) sendSchema(schema *arrow.Schema) error {
-	if w.started || w.schemaSent {
+func (w *payloadWriter) sendSchema() error {
+	if w.schemaSent {
 		return nil
-	}
-	p := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
-	defer p.Release()
-	if err := w.send(&p); err != nil {
-		return err
 	}
 	w.schemaSent = true
-	return nil
+	message := &flight.FlightData{FlightDescriptor: w.descriptor, DataHeader: w.schema.header}
+	w.descriptor = nil
+	return w.to.Send(message)
 }
 
-// WritePayload implements ipc.PayloadWriter.
-func (w *payloadWriter) WritePayload(p ipc.Payload) error {
-	first := !w.started
-	w.started = true
-	if first && w.schemaSent {
-		return nil
+// sendRecord sends a record, behind the schema.
+func (w *payloadWriter) sendRecord(record arrow.RecordBatch) error {
+	if err := w.sendSchema(); err != nil {
+		return err
 	}
+	p, err := ipc.GetRecordBatchPayload(record, ipc.WithAllocator(memory.DefaultAllocator))
+	if err != nil {
+		return fmt.Errorf("encoding a record batch: %w", err)
+	}
+	defer p.Release()
 	return w.send(&p)
 }
 

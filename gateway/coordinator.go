@@ -130,7 +130,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, at: to.snapshot}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
@@ -180,10 +180,11 @@ type run struct {
 	snap     *snapshot
 	plan     *planner.Plan
 	placed   *placement
-	values   []*pb.Literal  // of the plan's parameters
-	bind     planner.Binder // of those in coordinator fragments; nil for none
-	at       uint64         // snapshot that all tablets are read at
-	started  []string       // workers that were told of the query, or will be by a ticket
+	streams  []*flightproto.StreamSchema // of the exchanges, where they are forwarded
+	values   []*pb.Literal               // of the plan's parameters
+	bind     planner.Binder              // of those in coordinator fragments; nil for none
+	at       uint64                      // snapshot that all tablets are read at
+	started  []string                    // workers that were told of the query, or will be by a ticket
 	riding   *pb.StartRequest
 	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
 	complete bool                               // every row was read: nothing is left to cancel

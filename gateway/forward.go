@@ -30,6 +30,9 @@ func sameTypes(internal, public *arrow.Schema) bool {
 // passOn runs a root fragment that only gathers. Workers are read at the same time;
 // emit is called by one goroutine at a time.
 func (r *run) passOn(ctx context.Context, emit func(*flightproto.Message) error) error {
+	if list := r.plan.Root().Operators; len(list) == 1 {
+		return r.passOnOne(ctx, list[0].(*planner.ExchangeSource), emit)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	var turn sync.Mutex
 	for _, op := range r.plan.Root().Operators {
@@ -52,7 +55,7 @@ func (r *run) passOnOne(ctx context.Context, source *planner.ExchangeSource, emi
 	if err != nil {
 		return err
 	}
-	stream, err := conn.Forward(ctx, r.ticket(x), source.Schema)
+	stream, err := conn.Forward(ctx, r.ticket(x), r.streams[source.Exchange])
 	if err != nil {
 		r.lost(addr, err)
 		return fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)

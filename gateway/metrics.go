@@ -49,7 +49,9 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		planRequests("custom", &g.plans.custom),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "skein_gateway_plan_cache_evictions_total", Help: "Statements and plans dropped to make room for others.",
-		}, func() float64 { return float64(g.plans.statements.Stats().Evictions + g.plans.templates.Stats().Evictions) }),
+		}, func() float64 {
+			return float64(g.plans.statements.Stats().Evictions + g.plans.templates.Stats().Evictions)
+		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_plan_cache_bytes", Help: "Estimated bytes of the statements and plans kept.",
 		}, func() float64 { return float64(g.plans.statements.Stats().Bytes + g.plans.templates.Stats().Bytes) }),

@@ -20,7 +20,7 @@ const (
 	// parameters may lead to.
 	maxTemplates = 8192
 	// maxCachedText is the largest statement that is kept.
-	maxCachedText = 64 << 10
+	maxCachedText = 16 << 10
 	// treeFactor estimates the memory of a bound statement from its text.
 	treeFactor    = 32
 	statementBase = 4 << 10

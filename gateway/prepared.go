@@ -3,12 +3,12 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"skein/catalog"
 	"skein/planner"
@@ -27,6 +27,8 @@ type preparedStatement struct {
 
 	mu   sync.Mutex
 	args [][]*planner.Literal // sets of parameters, nil before the first bind
+	// idle converts parameters of the types that came last; nil while it is used.
+	idle *parameterReader
 }
 
 // CreatePreparedStatement binds a statement and describes its result and
@@ -64,7 +66,7 @@ func (s *sqlService) GetSchemaPreparedStatement(ctx context.Context, cmd flights
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
-	return &flight.SchemaResult{Schema: flight.SerializeSchema(p.stmt.schema(), memory.DefaultAllocator)}, nil
+	return &flight.SchemaResult{Schema: p.stmt.encodedSchema().info}, nil
 }
 
 // GetFlightInfoPreparedStatement plans the statement with the parameters bound
@@ -128,7 +130,7 @@ func (s *sqlService) DoPutPreparedStatementQuery(ctx context.Context, cmd flight
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
-	args, err := readParameters(ctx, p.stmt, r)
+	args, err := p.readParameters(ctx, r)
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
@@ -145,7 +147,7 @@ func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd fligh
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
-	args, err := readParameters(ctx, p.stmt, r)
+	args, err := p.readParameters(ctx, r)
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
@@ -166,7 +168,12 @@ func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd fligh
 
 // readParameters reads record batches of parameters: one column per parameter,
 // by position, converted to the parameter's type.
-func readParameters(ctx context.Context, stmt *statement, r flight.MessageReader) ([][]*planner.Literal, error) {
+func (p *preparedStatement) readParameters(ctx context.Context, r flight.MessageReader) ([][]*planner.Literal, error) {
+	p.mu.Lock()
+	stmt, reader := p.stmt, p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	types := stmt.params()
 	var args [][]*planner.Literal
 	for r.Next() {
 		rec := r.RecordBatch()
@@ -174,7 +181,16 @@ func readParameters(ctx context.Context, stmt *statement, r flight.MessageReader
 			return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "more than %d sets of parameters were bound", maxParameterRows).
 				WithHint("use bulk ingest for that many rows")
 		}
-		rows, err := parameterRows(ctx, stmt.params(), rec)
+		if rec.NumRows() == 0 || (rec.NumCols() == 0 && len(types) == 0) {
+			continue
+		}
+		if reader == nil || !reader.takes(types, rec.Schema()) {
+			var err error
+			if reader, err = newParameterReader(ctx, types, rec.Schema()); err != nil {
+				return nil, err
+			}
+		}
+		rows, err := reader.rows(rec)
 		if err != nil {
 			return nil, err
 		}
@@ -183,36 +199,65 @@ func readParameters(ctx context.Context, stmt *statement, r flight.MessageReader
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("reading parameters: %w", sqlstate.New(sqlstate.ProtocolViolation, "the parameter stream is broken: %w", err))
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = reader
 	return args, nil
 }
 
-func parameterRows(ctx context.Context, types []arrow.DataType, rec arrow.RecordBatch) ([][]*planner.Literal, error) {
-	if rec.NumRows() == 0 || (rec.NumCols() == 0 && len(types) == 0) {
-		return nil, nil
+// parameterReader makes literals of parameters that come in certain types. One
+// goroutine at a time.
+type parameterReader struct {
+	types    []arrow.DataType // of the parameters
+	incoming []arrow.DataType
+	convert  *converter
+}
+
+func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow.Schema) (*parameterReader, error) {
+	if sent.NumFields() != len(types) {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "the statement takes %d parameters, %d were bound", len(types), sent.NumFields())
 	}
-	if int(rec.NumCols()) != len(types) {
-		return nil, sqlstate.New(sqlstate.ProtocolViolation, "the statement takes %d parameters, %d were bound", len(types), rec.NumCols())
-	}
+	p := &parameterReader{types: types, incoming: make([]arrow.DataType, len(types))}
 	table := &catalog.Table{Name: "parameters"}
 	fields := make([]arrow.Field, len(types))
 	for i, dt := range types {
 		name := fmt.Sprintf("$%d", i+1)
 		table.Columns = append(table.Columns, catalog.Column{Name: name, Type: dt, Nullable: true})
-		fields[i] = arrow.Field{Name: name, Type: rec.Schema().Field(i).Type, Nullable: true}
+		p.incoming[i] = sent.Field(i).Type
+		fields[i] = arrow.Field{Name: name, Type: p.incoming[i], Nullable: true}
 	}
-	c, err := newConverter(ctx, table, arrow.NewSchema(fields, nil))
-	if err != nil {
+	var err error
+	if p.convert, err = newConverter(ctx, table, arrow.NewSchema(fields, nil)); err != nil {
 		return nil, err
 	}
-	c.parameters = true
-	b, err := c.convert(rec)
+	p.convert.parameters = true
+	return p, nil
+}
+
+// takes reports whether the reader is for parameters of these types that are
+// sent like this.
+func (p *parameterReader) takes(types []arrow.DataType, sent *arrow.Schema) bool {
+	if sent.NumFields() != len(p.incoming) || !slices.EqualFunc(types, p.types, func(a, b arrow.DataType) bool { return arrow.TypeEqual(a, b) }) {
+		return false
+	}
+	for i, dt := range p.incoming {
+		if !arrow.TypeEqual(sent.Field(i).Type, dt) {
+			return false
+		}
+	}
+	return true
+}
+
+// rows are the sets of parameters of a record.
+func (p *parameterReader) rows(rec arrow.RecordBatch) ([][]*planner.Literal, error) {
+	b, err := p.convert.convert(rec)
 	if err != nil {
 		return nil, err
 	}
 	rows := make([][]*planner.Literal, b.Len)
 	for row := range rows {
-		rows[row] = make([]*planner.Literal, len(types))
-		for i, dt := range types {
+		rows[row] = make([]*planner.Literal, len(p.types))
+		for i, dt := range p.types {
 			if rows[row][i], err = literalAt(b.Cols[i], row, dt); err != nil {
 				return nil, err
 			}

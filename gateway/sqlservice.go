@@ -5,10 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"skein/catalog"
 	"skein/flightproto"
@@ -29,7 +27,7 @@ type sqlService struct {
 type plannedQuery struct {
 	id     string // query id
 	text   string
-	schema *arrow.Schema // public
+	schema *resultSchema // public
 	// jobs run one after the other: one for each set of parameters.
 	jobs []*job
 	// lines, instead of jobs, is the ready text result of an EXPLAIN.
@@ -89,7 +87,7 @@ func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.
 		return nil, err
 	}
 	return &flight.FlightInfo{
-		Schema:           flight.SerializeSchema(q.schema, memory.DefaultAllocator),
+		Schema:           q.schema.info,
 		FlightDescriptor: d,
 		Endpoint:         []*flight.FlightEndpoint{{Ticket: &flight.Ticket{Ticket: ticket}}},
 		TotalRecords:     -1, TotalBytes: -1,
@@ -100,7 +98,7 @@ func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.
 // updated describes the end of a statement that was run: the rows it changed
 // as the record count, and a stream of RETURNING's rows or nothing.
 func (s *sqlService) updated(st *statement, done changed, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
-	info, err := s.info(&plannedQuery{id: newID(), text: st.text, schema: st.schema(), held: done.result}, d)
+	info, err := s.info(&plannedQuery{id: newID(), text: st.text, schema: st.encodedSchema(), held: done.result}, d)
 	if err != nil {
 		done.result.close()
 		return nil, err
@@ -162,7 +160,7 @@ func (s *sqlService) statementSchema(ctx context.Context, text string) (*flight.
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
-	return &flight.SchemaResult{Schema: flight.SerializeSchema(stmt.schema(), memory.DefaultAllocator)}, nil
+	return &flight.SchemaResult{Schema: stmt.encodedSchema().info}, nil
 }
 
 // GetSchemaStatement answers the schema of a statement's result.

@@ -8,8 +8,11 @@ import (
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"skein/catalog"
+	"skein/flightproto"
 	"skein/gateway/system"
 	"skein/planner"
 	"skein/sql"
@@ -22,7 +25,29 @@ type statement struct {
 	bound   *sql.BoundStatement
 	version uint64 // metadata it was bound against
 
-	opened atomic.Pointer[openPlan] // of a query
+	opened atomic.Pointer[openPlan]     // of a query
+	result atomic.Pointer[resultSchema] // encoded when first asked for
+}
+
+// resultSchema is the encoding of a result's schema, as it stands in a
+// FlightInfo and as a stream begins with it.
+type resultSchema struct {
+	info   []byte
+	stream *flightproto.StreamSchema
+}
+
+// encodedSchema returns the encodings of the result's schema.
+func (st *statement) encodedSchema() *resultSchema {
+	if r := st.result.Load(); r != nil {
+		return r
+	}
+	schema := st.schema()
+	r := &resultSchema{
+		info:   flight.SerializeSchema(schema, memory.DefaultAllocator),
+		stream: flightproto.NewStreamSchema(schema),
+	}
+	st.result.Store(r)
+	return r
 }
 
 // planSchema is the result of EXPLAIN.
@@ -137,7 +162,7 @@ func (st *statement) argSets(args [][]*planner.Literal) [][]*planner.Literal {
 
 // plan makes a query ready to run.
 func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.Literal) (*plannedQuery, error) {
-	q := &plannedQuery{id: newID(), text: st.text, schema: st.schema(), stmt: st, args: args}
+	q := &plannedQuery{id: newID(), text: st.text, schema: st.encodedSchema(), stmt: st, args: args}
 	for _, set := range st.argSets(args) {
 		switch b := st.bound.Statement.(type) {
 		case *sql.Explain:

@@ -34,7 +34,7 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	kind := "query"
 	defer q.held.close()
 	if q.jobs == nil && q.lines == nil && q.held == nil {
-		return flightproto.NewBatchWriter(stream, q.schema, nil).Close()
+		return flightproto.NewStreamWriter(stream, q.schema.stream, nil).Close()
 	}
 	err = s.sql.statement(ctx, q.id, kind, q.text, func(ctx context.Context) error {
 		return s.sql.stream(ctx, q, stream)
@@ -47,7 +47,7 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 
 // stream runs a planned query and writes its rows.
 func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.DataStreamWriter) error {
-	w := flightproto.NewBatchWriter(to, q.schema, nil)
+	w := flightproto.NewStreamWriter(to, q.schema.stream, nil)
 	send := func(b *columnar.Batch) error {
 		s.gw.metrics.rowsSent.Add(float64(b.Rows()))
 		return unsent(w.Write(b))
@@ -72,7 +72,7 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 			}
 		}
 	}
-	if err := s.runJobs(ctx, q, clientSink{schema: q.schema, batch: send, message: pass}); err != nil {
+	if err := s.runJobs(ctx, q, clientSink{schema: q.schema.stream.Schema(), batch: send, message: pass}); err != nil {
 		return err
 	}
 	return w.Close()

@@ -20,6 +20,9 @@ type template struct {
 	// forwards says that the root fragment only gathers what workers send, in the
 	// very types that the client is to get.
 	forwards bool
+	// streams are the encoded schemas of the exchanges, for those that are
+	// forwarded.
+	streams []*flightproto.StreamSchema
 	// open says that the plan holds parameters, openRoot that its root does.
 	open, openRoot bool
 	// kept says that workers keep what they are sent of the plan.
@@ -34,13 +37,19 @@ func (g *Server) newTemplate(root planner.Node, bind planner.Binder, snap *snaps
 	if err != nil {
 		return nil, fmt.Errorf("distributing the plan: %w", err)
 	}
-	return &template{
+	t := &template{
 		plan:     plan,
 		forwards: public != nil && passesOn(plan, public),
 		open:     slices.ContainsFunc(plan.Fragments, func(f *planner.Fragment) bool { return planner.OpenOperators(f.Operators) }),
 		openRoot: planner.OpenOperators(plan.Root().Operators),
 		kept:     bind != nil,
-	}, nil
+	}
+	if t.forwards {
+		for _, x := range plan.Exchanges {
+			t.streams = append(t.streams, flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)))
+		}
+	}
+	return t, nil
 }
 
 // parameters encodes the values that a job gives to the plan's parameters.

@@ -37,7 +37,7 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 
 // matches checks that a fragment yields what its exchanges promise.
 func matches(got *arrow.Schema, out *output) error {
-	x, want := out.exchange, out.physical
+	x, want := out.exchange, out.stream.Schema()
 	same := got.NumFields() == want.NumFields()
 	for i := 0; same && i < want.NumFields(); i++ {
 		same = arrow.TypeEqual(got.Field(i).Type, want.Field(i).Type)

@@ -83,7 +83,7 @@ func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoG
 // deliver sends the rows of an output.
 func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightService_DoGetServer) (err error) {
 	f := out.fragment
-	writer := flightproto.NewBatchWriter(stream, out.physical, nil)
+	writer := flightproto.NewStreamWriter(stream, out.stream, nil)
 	emit := func(b *columnar.Batch) error { return sent(writer.Write(b)) }
 	if f.shared != nil {
 		err = s.sendShared(ctx, out, emit)

@@ -72,7 +72,7 @@ func (p *program) instance(values []*planner.Literal) ([]*fragment, error) {
 		plan.Operators = operators
 		own := &fragment{plan: &plan, generation: f.generation, inputs: f.inputs, outputs: make([]*output, len(f.outputs))}
 		for k, o := range f.outputs {
-			own.outputs[k] = &output{fragment: own, exchange: o.exchange, physical: o.physical, index: o.index}
+			own.outputs[k] = &output{fragment: own, exchange: o.exchange, stream: o.stream, index: o.index}
 		}
 		out[i] = own
 	}

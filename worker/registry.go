@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-
 	"skein/exec"
 	"skein/flightproto"
 	"skein/planner"
@@ -64,16 +62,16 @@ type fragment struct {
 // input is the consuming end of an exchange.
 type input struct {
 	exchange *planner.Exchange
-	physical *arrow.Schema // of what comes
-	address  string        // of the producer
+	stream   *flightproto.StreamSchema
+	address  string // of the producer
 }
 
 // output is the producing end of an exchange.
 type output struct {
 	fragment *fragment
 	exchange *planner.Exchange
-	physical *arrow.Schema // of what is sent
-	index    int           // in fragment.outputs
+	stream   *flightproto.StreamSchema
+	index    int // in fragment.outputs
 	claimed  bool
 }
 

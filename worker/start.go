@@ -131,7 +131,7 @@ func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
 		if _, dup := ends[x.ID]; dup {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
 		}
-		ends[x.ID] = input{exchange: x, physical: flightproto.PhysicalSchema(x.Schema), address: p.GetProducerAddress()}
+		ends[x.ID] = input{exchange: x, stream: flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)), address: p.GetProducerAddress()}
 	}
 	return ends, nil
 }
@@ -169,7 +169,7 @@ func (s *Server) connect(f *fragment, op planner.Operator, ends exchangeEnds) er
 		if !ok || end.exchange.Producer != f.plan.ID {
 			return sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends exchange %d, which is not its own", f.plan.ID, op.Exchange)
 		}
-		f.outputs = append(f.outputs, &output{fragment: f, exchange: end.exchange, physical: end.physical, index: len(f.outputs)})
+		f.outputs = append(f.outputs, &output{fragment: f, exchange: end.exchange, stream: end.stream, index: len(f.outputs)})
 	}
 	return nil
 }
