@@ -76,9 +76,9 @@ func genLiteral() *rapid.Generator[*planner.Literal] {
 
 func genExpr(depth int) *rapid.Generator[planner.Expr] {
 	return rapid.Custom(func(t *rapid.T) planner.Expr {
-		kind := rapid.IntRange(0, 5).Draw(t, "kind")
+		kind := rapid.IntRange(0, 6).Draw(t, "kind")
 		if depth == 0 {
-			kind %= 2
+			kind %= 3
 		}
 		sub := func(label string) planner.Expr { return genExpr(depth-1).Draw(t, label) }
 		switch kind {
@@ -90,6 +90,8 @@ func genExpr(depth int) *rapid.Generator[planner.Expr] {
 				DataType: genType().Draw(t, "type"), Null: rapid.Bool().Draw(t, "null"),
 			}
 		case 2:
+			return &planner.Param{Ordinal: rapid.IntRange(0, 100).Draw(t, "ordinal"), DataType: genType().Draw(t, "type")}
+		case 3:
 			call := &planner.Call{
 				Func: rapid.SampledFrom([]string{"+", "and", "is null", "like", "substring"}).Draw(t, "func"),
 				Null: rapid.Bool().Draw(t, "null"), DataType: genType().Draw(t, "type"),
@@ -98,9 +100,9 @@ func genExpr(depth int) *rapid.Generator[planner.Expr] {
 				call.Args = append(call.Args, sub(fmt.Sprint("arg", i)))
 			}
 			return call
-		case 3:
-			return &planner.Cast{Arg: sub("arg"), DataType: genType().Draw(t, "type")}
 		case 4:
+			return &planner.Cast{Arg: sub("arg"), DataType: genType().Draw(t, "type")}
+		case 5:
 			e := &planner.Case{Else: sub("else"), DataType: genType().Draw(t, "type")}
 			for range rapid.IntRange(1, 3).Draw(t, "whens") {
 				e.Whens = append(e.Whens, planner.When{Cond: sub("cond"), Then: sub("then")})

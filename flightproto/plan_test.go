@@ -136,7 +136,7 @@ func TestEncodeRefusesBadPlans(t *testing.T) {
 	column := &planner.Column{Index: 0, Name: "a", DataType: catalog.BigInt}
 	for name, op := range map[string]planner.Operator{
 		"nothing":           nil,
-		"parameter":         &planner.FilterOp{Predicate: &planner.Param{Ordinal: 1, DataType: catalog.Boolean}},
+		"parameter":         &planner.FilterOp{Predicate: &planner.Param{Ordinal: -1, DataType: catalog.Boolean}},
 		"no predicate":      &planner.FilterOp{},
 		"negative ordinal":  &planner.FilterOp{Predicate: &planner.Column{Index: -1, DataType: catalog.Boolean}},
 		"missing argument":  &planner.FilterOp{Predicate: &planner.Call{Func: "not", Args: []planner.Expr{nil}, DataType: catalog.Boolean}},
