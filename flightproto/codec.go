@@ -50,6 +50,11 @@ func (o *outgoing) ProtoReflect() protoreflect.Message {
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if p, ok := v.(*passing); ok {
+		data := p.data
+		p.data = nil // the references are the transport's now
+		return data, nil
+	}
 	m, ok := v.(*outgoing)
 	if !ok {
 		return c.CodecV2.Marshal(v)
@@ -89,6 +94,11 @@ const minShared = 4 << 10
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if p, ok := v.(*passing); ok {
+		data.Ref()
+		p.data = append(mem.BufferSlice(nil), data...)
+		return nil
+	}
 	m, ok := v.(*flight.FlightData)
 	if !ok || data.Len() < minShared {
 		return c.CodecV2.Unmarshal(data, v)
@@ -106,29 +116,39 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var errOverrun = errors.New("a field is longer than its message")
 
-func unmarshalField(r *mem.Reader, m *flight.FlightData) error {
+// nextField reads the head of the next field of bytes; others are passed over
+// and come back as field 0 without bytes.
+func nextField(r *mem.Reader) (field protowire.Number, size int, err error) {
 	tag, err := binary.ReadUvarint(r)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	field, kind := protowire.DecodeTag(tag)
 	if field < 1 {
-		return fmt.Errorf("field number %d", field)
+		return 0, 0, fmt.Errorf("field number %d", field)
 	}
 	if kind != protowire.BytesType {
-		return skipField(r, kind)
+		return 0, 0, skipField(r, kind)
 	}
-	size, err := binary.ReadUvarint(r)
+	long, err := binary.ReadUvarint(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	if long > uint64(r.Remaining()) {
+		return 0, 0, errOverrun
+	}
+	return field, int(long), nil
+}
+
+func unmarshalField(r *mem.Reader, m *flight.FlightData) error {
+	field, size, err := nextField(r)
 	if err != nil {
 		return err
-	}
-	if size > uint64(r.Remaining()) {
-		return errOverrun
 	}
 	switch field {
 	case fieldDescriptor, fieldHeader, fieldMetadata, fieldBody:
 	default:
-		_, err := r.Discard(int(size))
+		_, err := r.Discard(size)
 		return err
 	}
 	// Of the size of the field: large ones start at an address that any value

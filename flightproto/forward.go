@@ -10,14 +10,71 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"skein/flightproto/pb"
 )
 
-// Message is one encoded record batch on its way from one stream to another.
+// Message is one encoded record batch on its way from one stream to another. It
+// holds memory of the transport until it is forwarded or released.
 type Message struct {
 	Rows int64
-	data *flight.FlightData
+	raw  *passing
+}
+
+// Release gives up a message that is not forwarded.
+func (m *Message) Release() { m.raw.free() }
+
+// passing is an encoded FlightData that is passed on as it came: the transport's
+// buffers are referred to and not copied. It is good for one SendMsg.
+type passing struct{ data mem.BufferSlice }
+
+func (p *passing) free() {
+	p.data.Free()
+	p.data = nil
+}
+
+// ProtoReflect serves codecs that do not know this type.
+func (p *passing) ProtoReflect() protoreflect.Message {
+	m, err := p.decoded()
+	if err != nil {
+		m = nil // an invalid message, which no codec encodes
+	}
+	return m.ProtoReflect()
+}
+
+// header returns the message's DataHeader, nil for none.
+func (p *passing) header() ([]byte, error) {
+	r := p.data.Reader()
+	defer func() { _ = r.Close() }() // only gives the references back
+	for r.Remaining() > 0 {
+		field, size, err := nextField(r)
+		if err != nil {
+			return nil, malformed("a FlightData: %v", err)
+		}
+		if field == fieldHeader {
+			header := make([]byte, size)
+			if _, err := io.ReadFull(r, header); err != nil {
+				return nil, malformed("a FlightData: %v", err)
+			}
+			return header, nil
+		}
+		if _, err := r.Discard(size); err != nil {
+			return nil, malformed("a FlightData: %v", err)
+		}
+	}
+	return nil, nil
+}
+
+// decoded is the message for streams that have no use for its encoding.
+func (p *passing) decoded() (*flight.FlightData, error) {
+	m := &flight.FlightData{}
+	if err := proto.Unmarshal(p.data.Materialize(), m); err != nil {
+		return nil, malformed("a FlightData: %v", err)
+	}
+	return m, nil
 }
 
 // Forwarder is the consuming end of an exchange whose batches are passed on as
@@ -39,42 +96,52 @@ func (c *Conn) Forward(ctx context.Context, ticket *pb.Ticket, schema *StreamSch
 	return &Forwarder{conn: c, cancel: cancel, get: get, schema: schema}, nil
 }
 
-// Next returns the next batch with rows, nil at the end. It is the caller's.
+// Next returns the next batch with rows, nil at the end. It is the caller's, who
+// forwards or releases it.
 func (f *Forwarder) Next() (*Message, error) {
 	for {
-		data, err := f.get.Recv()
+		raw := &passing{}
+		err := f.get.RecvMsg(raw)
 		switch {
 		case errors.Is(err, io.EOF) && f.opened:
 			return nil, nil
 		case err != nil:
 			return nil, f.conn.failed(err)
-		case len(data.DataHeader) == 0: // metadata only
-			continue
 		}
-		kind, rows, err := messageHeader(data.DataHeader)
+		rows, err := f.accept(raw)
+		if err == nil && rows > 0 {
+			return &Message{Rows: rows, raw: raw}, nil
+		}
+		raw.free()
 		if err != nil {
 			return nil, err
-		}
-		switch {
-		case !f.opened:
-			if err := f.open(data); err != nil {
-				return nil, err
-			}
-			f.opened = true
-		case kind != headerRecordBatch:
-			return nil, malformed("worker %s sent a message of kind %d where rows were expected", f.conn.address, kind)
-		case rows > 0:
-			return &Message{Rows: rows, data: data}, nil
 		}
 	}
 }
 
+// accept checks a message and returns the rows it has.
+func (f *Forwarder) accept(raw *passing) (int64, error) {
+	header, err := raw.header()
+	if err != nil || len(header) == 0 { // metadata only
+		return 0, err
+	}
+	if !f.opened {
+		f.opened = true
+		return 0, f.open(header)
+	}
+	kind, rows, err := messageHeader(header)
+	if err == nil && kind != headerRecordBatch {
+		err = malformed("worker %s sent a message of kind %d where rows were expected", f.conn.address, kind)
+	}
+	return rows, err
+}
+
 // open checks the stream's first message, its schema.
-func (f *Forwarder) open(data *flight.FlightData) error {
-	if bytes.Equal(data.DataHeader, f.schema.header) {
+func (f *Forwarder) open(header []byte) error {
+	if bytes.Equal(header, f.schema.header) {
 		return nil // encoded as here, as it nearly always is
 	}
-	reader, err := flight.NewRecordReader(&single{data}, ipc.WithAllocator(memory.DefaultAllocator))
+	reader, err := flight.NewRecordReader(&single{&flight.FlightData{DataHeader: header}}, ipc.WithAllocator(memory.DefaultAllocator))
 	if err != nil {
 		return malformed("worker %s began a stream without a schema: %v", f.conn.address, err)
 	}
@@ -99,21 +166,22 @@ func (s *single) Recv() (*flight.FlightData, error) {
 	return nil, io.EOF
 }
 
-// Forward passes a batch on whose schema has the writer's types. It must not be
-// used with a message twice.
+// Forward passes a batch on whose schema has the writer's types, and takes it
+// over.
 func (w *BatchWriter) Forward(m *Message) error {
-	if err := w.flush(); err != nil {
+	if err := errors.Join(w.flush(), w.payloads.sendSchema()); err != nil {
+		m.Release()
 		return err
 	}
-	if err := w.payloads.sendSchema(); err != nil {
+	if w.payloads.raw != nil {
+		return w.payloads.raw.SendMsg(m.raw)
+	}
+	data, err := m.raw.decoded()
+	m.Release()
+	if err != nil {
 		return err
 	}
-	if w.payloads.raw == nil {
-		return w.payloads.to.Send(&flight.FlightData{DataHeader: m.data.DataHeader, DataBody: m.data.DataBody})
-	}
-	message := &outgoing{body: &m.data.DataBody}
-	message.DataHeader = m.data.DataHeader
-	return w.payloads.raw.SendMsg(message)
+	return w.payloads.to.Send(data)
 }
 
 // Kinds of IPC messages, as the format's schema numbers them.

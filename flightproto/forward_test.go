@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"skein/catalog"
 	"skein/columnar"
@@ -105,7 +107,11 @@ func forwardOne(out *BatchWriter, rows int) error {
 		if n != int64(rows) {
 			return fmt.Errorf("a batch of %d rows claims %d", rows, n)
 		}
-		if err := out.Forward(&Message{Rows: n, data: m}); err != nil {
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			return err
+		}
+		if err := out.Forward(&Message{Rows: n, raw: &passing{mem.BufferSlice{mem.SliceBuffer(raw)}}}); err != nil {
 			return err
 		}
 	}
