@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -91,6 +92,21 @@ func (health) Check(_ context.Context, r *grpc_health_v1.HealthCheckRequest) (*g
 		panic("boom")
 	}
 	return &grpc_health_v1.HealthCheckResponse{}, nil
+}
+
+// Clients cannot make up methods without end.
+func TestMethodsAreBounded(t *testing.T) {
+	m, err := NewRPC(NewRegistry("v1"), "gateway", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for i := range 10 * maxMethods {
+		names[m.method(fmt.Sprintf("/service/m%d", i)).name] = true
+	}
+	if len(names) != maxMethods+1 || !names[otherMethods] || m.method("/service/m3").name != "m3" {
+		t.Errorf("%d methods are told apart", len(names))
+	}
 }
 
 func TestCallsAreMeasuredAndPanicsContained(t *testing.T) {

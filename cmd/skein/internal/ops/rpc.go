@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +26,17 @@ type RPC struct {
 	sent     *prometheus.CounterVec
 	received *prometheus.CounterVec
 	panics   prometheus.Counter
+
+	// methods are the counters of each method, by full name, looked up once. Names
+	// are what clients send, so there is a bound to how many are counted apart.
+	methods sync.Map
+	apart   atomic.Int32
 }
+
+const (
+	maxMethods   = 64
+	otherMethods = "other"
+)
 
 // NewRPC registers the metrics of one server; role is the value of their
 // label "role", so that a process may have several.
@@ -86,26 +98,43 @@ func (m *RPC) recover(method string, err *error) {
 	*err = status.Errorf(codes.Internal, "internal error in %s (SQLSTATE XX000); the server's log has the details", path.Base(method))
 }
 
-// call is what the counters of one call's method are looked up as, once.
-type call struct {
-	method         string
+// method is what the counters of one method are looked up as.
+type method struct {
+	name           string
+	running        prometheus.Gauge
 	sent, received prometheus.Counter
+	ok             prometheus.Counter
+	duration       prometheus.Observer
+}
+
+func (m *RPC) method(full string) *method {
+	if known, ok := m.methods.Load(full); ok {
+		return known.(*method)
+	}
+	name := path.Base(full)
+	if full != otherMethods && m.apart.Add(1) > maxMethods {
+		return m.method(otherMethods)
+	}
+	made, _ := m.methods.LoadOrStore(full, &method{
+		name: name, running: m.running.WithLabelValues(name),
+		sent: m.sent.WithLabelValues(name), received: m.received.WithLabelValues(name),
+		ok: m.ended.WithLabelValues(name, codes.OK.String()), duration: m.duration.WithLabelValues(name),
+	})
+	return made.(*method)
 }
 
 type callKey struct{}
 
 // TagRPC implements stats.Handler.
 func (m *RPC) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	method := path.Base(info.FullMethodName)
-	m.running.WithLabelValues(method).Inc()
-	return context.WithValue(ctx, callKey{}, &call{
-		method: method, sent: m.sent.WithLabelValues(method), received: m.received.WithLabelValues(method),
-	})
+	c := m.method(info.FullMethodName)
+	c.running.Inc()
+	return context.WithValue(ctx, callKey{}, c)
 }
 
 // HandleRPC implements stats.Handler.
 func (m *RPC) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	c, ok := ctx.Value(callKey{}).(*call)
+	c, ok := ctx.Value(callKey{}).(*method)
 	if !ok {
 		return
 	}
@@ -115,13 +144,15 @@ func (m *RPC) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	case *stats.OutPayload:
 		c.sent.Add(float64(e.WireLength))
 	case *stats.End:
-		m.running.WithLabelValues(c.method).Dec()
-		m.ended.WithLabelValues(c.method, status.Code(e.Error).String()).Inc()
-		m.duration.WithLabelValues(c.method).Observe(e.EndTime.Sub(e.BeginTime).Seconds())
-		if e.Error != nil {
-			m.logger.Debug("call failed", "method", c.method, "error", e.Error,
-				"duration", e.EndTime.Sub(e.BeginTime).Round(time.Microsecond))
+		c.running.Dec()
+		c.duration.Observe(e.EndTime.Sub(e.BeginTime).Seconds())
+		if e.Error == nil {
+			c.ok.Inc()
+			return
 		}
+		m.ended.WithLabelValues(c.name, status.Code(e.Error).String()).Inc()
+		m.logger.Debug("call failed", "method", c.name, "error", e.Error,
+			"duration", e.EndTime.Sub(e.BeginTime).Round(time.Microsecond))
 	}
 }
 
