@@ -176,6 +176,9 @@ func (b *bench) single(ctx context.Context, d *duckFigures) (err error) {
 		b.report.atMost("memory, lineitem queried", "MiB", float64(server.Memory())/mib, "", 0, 0)
 	}
 	if b.parts["point"] {
+		if err := b.connects(ctx, server.Address); err != nil {
+			return err
+		}
 		return b.points(ctx, server.Address)
 	}
 	return nil

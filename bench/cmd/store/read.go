@@ -53,6 +53,28 @@ func (b *bench) scans(ctx context.Context, client *skeinproc.Client, d *duckFigu
 	return nil
 }
 
+// connects measures how long a new client waits for its first row.
+func (b *bench) connects(ctx context.Context, address string) error {
+	took, err := best(b.runs, func() (took time.Duration, err error) {
+		began := time.Now()
+		client, err := skeinproc.Dial(address)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		rows, _, err := client.Query(ctx, "SELECT 1 AS one")
+		if err == nil && len(rows) != 1 {
+			err = fmt.Errorf("%d rows of one", len(rows))
+		}
+		return time.Since(began), err
+	})
+	if err != nil {
+		return err
+	}
+	b.report.atMost("connection and first query", "ms", took, "", 0, 20)
+	return nil
+}
+
 // Load of the point queries.
 const (
 	pointWarm    = 500
