@@ -45,7 +45,7 @@ func DefaultOptions() Options {
 // are, by first that applies, gathered (an input already is on the
 // coordinator), colocated, broadcast or repartitioned.
 func Distribute(d Description, locator Locator, metadata Metadata) (*Plan, error) {
-	if _, err := (validator{params: d.Bind != nil}).node(d.Root); err != nil {
+	if _, err := newValidator(d.Bind != nil).node(d.Root); err != nil {
 		return nil, err
 	}
 	p := &distributor{locator: locator, metadata: metadata, options: d.Options, bind: d.Bind}
