@@ -107,13 +107,13 @@ func (c *checker) files(dir string, files storeFiles) *syncMark {
 		c.problem("%v", err)
 		return nil
 	}
-	tables, err := tableNames(dir)
+	tables, err := listTables(dir)
 	if err != nil {
 		c.problem("%v", err)
 	}
-	for _, name := range tables {
-		if err := verifyTable(filepath.Join(dir, name)); err != nil {
-			c.problem("%v", damagedFile(dir, name, err))
+	for _, t := range tables {
+		if err := t.verify(dir); err != nil {
+			c.problem("%v", err)
 		}
 	}
 	torn, err := verifyLogs(dir, files, mark)

@@ -42,6 +42,9 @@ func recoverStore(opts Options, boot string) error {
 	if err := dropEmpty(opts.Dir); err != nil {
 		return err
 	}
+	if err := guardValues(opts, mark); err != nil {
+		return err
+	}
 	if mark == nil || mark.Closed {
 		return nil
 	}
@@ -71,13 +74,13 @@ func verifyFiles(dir string, mark *syncMark) (torn bool, err error) {
 		}
 		return false, nil
 	}
-	tables, err := tableNames(dir)
+	tables, err := listTables(dir)
 	if err != nil {
 		return false, err
 	}
-	for _, name := range tables {
-		if err := verifyTable(filepath.Join(dir, name)); err != nil {
-			return false, damagedFile(dir, name, err)
+	for _, t := range tables {
+		if err := t.verify(dir); err != nil {
+			return false, err
 		}
 	}
 	return verifyLogs(dir, files, mark)
@@ -105,8 +108,8 @@ func dropEmpty(dir string) error {
 }
 
 // verifyLogs checks the logs that Badger cuts at the first damage: those of the
-// memtables and the last value log. What is damaged in other value logs fails
-// its own checksum when it is read.
+// memtables and the last value log. A value log that is damaged where it was
+// durable is left to the checksums of its values; see guardValues.
 func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err error) {
 	if mark != nil {
 		if err := verifySet(dir, files, mark); err != nil {
@@ -128,12 +131,39 @@ func verifyLogs(dir string, files storeFiles, mark *syncMark) (torn bool, err er
 		if mark == nil || (end.offset == 0 && strings.HasSuffix(name, memSuffix)) {
 			continue // or it was being deleted
 		}
-		if durable := mark.Logs[name]; end.offset < durable || (end.torn && mark.Closed) {
+		damaged := end.damaged(mark, name)
+		if damaged && strings.HasSuffix(name, valueSuffix) && end.offset > 0 {
+			continue
+		}
+		if damaged {
 			return false, damagedFile(dir, name, fmt.Errorf("the entry at byte %d fails its checksum", end.offset))
 		}
 		torn = torn || end.torn
 	}
 	return torn, nil
+}
+
+// damaged reports whether a log ends where it was durable.
+func (e logEnd) damaged(mark *syncMark, name string) bool {
+	return e.offset < mark.Logs[name] || (e.torn && mark.Closed)
+}
+
+// guardValues keeps Badger from cutting the last value log where it is damaged
+// and taking the good values behind with it: an empty file after it is the last
+// one then.
+func guardValues(opts Options, mark *syncMark) error {
+	files, err := listStore(opts.Dir)
+	if err != nil || mark == nil || len(files.values) == 0 {
+		return err
+	}
+	name := files.values[len(files.values)-1]
+	end, err := scanLog(filepath.Join(opts.Dir, name), 0)
+	if err != nil || !end.damaged(mark, name) {
+		return err
+	}
+	opts.Logger.Error("a value log is damaged", "directory", opts.Dir, "file", name, "byte", end.offset)
+	next := fmt.Sprintf("%06d%s", fileNumber(name)+1, valueSuffix)
+	return os.WriteFile(filepath.Join(opts.Dir, next), make([]byte, logHead), 0o644)
 }
 
 // verifyHeads checks what Badger needs to decrypt files, which these are not.
@@ -175,8 +205,14 @@ func verifySet(dir string, files storeFiles, mark *syncMark) error {
 	return nil
 }
 
-// tableNames are the files of all tables, as the manifest lists them.
-func tableNames(dir string) ([]string, error) {
+// tableFile is a table of the list.
+type tableFile struct {
+	name        string
+	compression options.CompressionType
+}
+
+// listTables reads the manifest.
+func listTables(dir string) ([]tableFile, error) {
 	path := filepath.Join(dir, manifestName)
 	if err := checkManifest(path); err != nil {
 		return nil, damagedFile(dir, manifestName, err)
@@ -190,28 +226,30 @@ func tableNames(dir string) ([]string, error) {
 	if err != nil {
 		return nil, damagedFile(dir, manifestName, err)
 	}
-	names := make([]string, 0, len(manifest.Tables))
-	for id := range manifest.Tables {
-		names = append(names, filepath.Base(table.NewFilename(id, dir)))
+	out := make([]tableFile, 0, len(manifest.Tables))
+	for _, id := range slices.Sorted(maps.Keys(manifest.Tables)) {
+		out = append(out, tableFile{filepath.Base(table.NewFilename(id, dir)), manifest.Tables[id].Compression})
 	}
-	slices.Sort(names)
-	return names, nil
+	return out, nil
 }
 
-// verifyTable reads a table as Badger does, which panics on some damages, and
+// verify reads a table as Badger does, which panics on some damages, and
 // verifies the checksums of its index and of every block.
-func verifyTable(path string) (err error) {
-	data, err := os.ReadFile(path)
+func (f tableFile) verify(dir string) (err error) {
+	data, err := os.ReadFile(filepath.Join(dir, f.name))
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("it does not parse or fails its checksums")
+		}
+		if err != nil {
+			err = damagedFile(dir, f.name, err)
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("it does not parse or fails its checksums: %v", strings.SplitN(strings.TrimSpace(fmt.Sprint(r)), "\n", 2)[0])
-		}
-	}()
-	t, err := table.OpenInMemoryTable(data, uint64(fileNumber(filepath.Base(path))),
-		&table.Options{ChkMode: options.NoVerification, Compression: options.None})
+	t, err := table.OpenInMemoryTable(data, uint64(fileNumber(f.name)),
+		&table.Options{ChkMode: options.NoVerification, Compression: f.compression, BlockSize: 4 << 10})
 	if err != nil {
 		return err
 	}
