@@ -146,7 +146,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 		r.complete = err == nil
 		return err
 	}
-	if t.openRoot {
+	if t.openHere {
 		r.bind = j.bind()
 	}
 	defer r.closeSpools()

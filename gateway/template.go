@@ -23,8 +23,9 @@ type template struct {
 	// streams are the encoded schemas of the exchanges, for those that are
 	// forwarded.
 	streams []*flightproto.StreamSchema
-	// open says that the plan holds parameters, openRoot that its root does.
-	open, openRoot bool
+	// open says that the plan holds parameters, openHere that coordinator fragments
+	// do.
+	open, openHere bool
 	// kept says that workers keep what they are sent of the plan.
 	kept   bool
 	placed atomic.Pointer[placement]
@@ -37,12 +38,12 @@ func (g *Server) newTemplate(root planner.Node, bind planner.Binder, snap *snaps
 	if err != nil {
 		return nil, fmt.Errorf("distributing the plan: %w", err)
 	}
-	t := &template{
-		plan:     plan,
-		forwards: public != nil && passesOn(plan, public),
-		open:     slices.ContainsFunc(plan.Fragments, func(f *planner.Fragment) bool { return planner.OpenOperators(f.Operators) }),
-		openRoot: planner.OpenOperators(plan.Root().Operators),
-		kept:     bind != nil,
+	t := &template{plan: plan, forwards: public != nil && passesOn(plan, public), kept: bind != nil}
+	for _, f := range plan.Fragments {
+		if planner.OpenOperators(f.Operators) {
+			t.open = true
+			t.openHere = t.openHere || f.Assignment == planner.Coordinator
+		}
 	}
 	if t.forwards {
 		for _, x := range plan.Exchanges {

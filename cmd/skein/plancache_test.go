@@ -163,6 +163,14 @@ func TestKeptPlans(t *testing.T) {
 		{"SELECT k FROM c WHERE k = $1 UNION ALL SELECT v FROM c WHERE k = $2 ORDER BY 1", false, []run{
 			{[]any{30, 10}, "3 30"}, {[]any{1, 11}, "1 (null)"}}},
 		{"SELECT x FROM (VALUES ($1), ($2)) AS t(x) ORDER BY x", false, []run{{[]any{"b", "a"}, "a b"}, {[]any{"c", nil}, "c (null)"}}},
+		{"WITH w AS MATERIALIZED (SELECT k, v FROM c WHERE k < $1) SELECT count(*) FROM w a, w b WHERE a.k = b.k AND a.v = $2", true, []run{
+			{[]any{20, int32(1)}, "3"}, {[]any{9, int32(1)}, "2"}}},
+		{"WITH w AS MATERIALIZED (SELECT k + $1 AS n FROM c WHERE k = $2) SELECT n FROM w UNION ALL SELECT n + 1 FROM w ORDER BY n", false, []run{
+			{[]any{100, 3}, "103 104"}, {[]any{200, 39}, "239 240"}, {[]any{1, 77}, ""}}},
+		{"WITH RECURSIVE r(n) AS (SELECT $1 + 0 UNION ALL SELECT n + 1 FROM r WHERE n < $2 + 0) SELECT n FROM r ORDER BY n", false, []run{
+			{[]any{int32(1), int32(3)}, "1 2 3"}, {[]any{int32(7), int32(8)}, "7 8"}}},
+		{"SELECT k FROM c a WHERE v = (SELECT max(v) FROM c b WHERE b.k = $1) AND k < 20 ORDER BY k", false, []run{
+			{[]any{3}, "3 10"}, {[]any{4}, "4 18"}, {[]any{77}, ""}}},
 		{"SELECT 10 / $1 AS q", false, []run{{[]any{int32(5)}, "2"}, {[]any{int32(3)}, "3"}}},
 	} {
 		t.Run(tc.sql, func(t *testing.T) {
