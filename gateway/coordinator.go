@@ -180,12 +180,12 @@ type run struct {
 	snap     *snapshot
 	plan     *planner.Plan
 	placed   *placement
-	streams  []*flightproto.StreamSchema // of the exchanges, where they are forwarded
-	values   []*pb.Literal               // of the plan's parameters
-	bind     planner.Binder              // of those in coordinator fragments; nil for none
-	at       uint64                      // snapshot that all tablets are read at
-	started  []string                    // workers that were told of the query, or will be by a ticket
-	riding   *pb.StartRequest
+	streams  []*flightproto.StreamSchema        // of the exchanges, where they are forwarded
+	values   []*pb.Literal                      // of the plan's parameters
+	bind     planner.Binder                     // of those in coordinator fragments; nil for none
+	at       uint64                             // snapshot that all tablets are read at
+	started  []string                           // workers that were told of the query, or will be by a ticket
+	riding   *pb.StartRequest                   // set where a ticket takes the place of the start action
 	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
 	complete bool                               // every row was read: nothing is left to cancel
 }
@@ -285,19 +285,14 @@ func (r *run) ended(addr string, clock uint64) {
 
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
-	operators, err := r.operators(f)
-	if err != nil {
-		return nil, err
+	operators := f.Operators
+	if r.bind != nil {
+		var err error
+		if operators, err = planner.BindOperators(operators, r.bind); err != nil {
+			return nil, err
+		}
 	}
 	return exec.Build(ctx, operators, r.env(f))
-}
-
-// operators are those of a coordinator fragment, with the parameters' values.
-func (r *run) operators(f *planner.Fragment) ([]planner.Operator, error) {
-	if r.bind == nil {
-		return f.Operators, nil
-	}
-	return planner.BindOperators(f.Operators, r.bind)
 }
 
 // env is what a coordinator fragment runs with.

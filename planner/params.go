@@ -82,6 +82,12 @@ func operatorExprs(op Operator) []Expr {
 		return []Expr{op.Residual}
 	case *ValuesSource:
 		return slices.Concat(op.Rows...)
+	case *RecursiveOp:
+		var all []Expr
+		for _, step := range op.Step {
+			all = append(all, operatorExprs(step)...)
+		}
+		return all
 	}
 	return nil
 }
@@ -132,6 +138,10 @@ func bindOperator(op Operator, bind Binder) (Operator, error) {
 			}
 		}
 		return &ValuesSource{Schema: op.Schema, Rows: rows}, nil
+	case *RecursiveOp:
+		bound := *op
+		bound.Step, err = BindOperators(op.Step, bind)
+		return &bound, err
 	}
 	return nil, invalid("cannot give parameters to a %T", op)
 }
