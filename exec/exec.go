@@ -55,6 +55,8 @@ type Env struct {
 	// and do not outlive the process.
 	SpillDir string
 	MaxSpill uint64
+	// Profile, if not nil, measures the operators. It serves one Build.
+	Profile *Profile
 
 	spill *spillSpace // made by Build
 }

@@ -41,6 +41,7 @@ type clientSink struct {
 	schema   *arrow.Schema
 	batch    sink
 	message  func(*flightproto.Message) error
+	analysis *analysis // measures the query if not nil
 }
 
 // runQuery plans and executes a bound query and hands its rows to a sink. As
@@ -111,7 +112,8 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{gw: g, snap: snap, plan: plan, at: to.snapshot}
+	r := &run{gw: g, snap: snap, plan: plan, at: to.snapshot, analysis: to.analysis}
+	began := time.Now()
 	if r.at == 0 {
 		r.at = g.clock.Now()
 	}
@@ -129,6 +131,7 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 		return fmt.Errorf("building the root fragment: %w", err)
 	}
 	defer op.Close()
+	rows := uint64(0)
 	for {
 		b, err := op.Next(ctx)
 		if err != nil {
@@ -136,11 +139,19 @@ func (g *Server) attempt(ctx context.Context, id string, root planner.Node, to c
 		}
 		if b == nil {
 			r.complete = true
+			if to.analysis == nil {
+				return nil
+			}
+			if err := op.Close(); err != nil {
+				return fmt.Errorf("closing the root fragment: %w", err)
+			}
+			to.analysis.add(r.collect(ctx, root, rows, began))
 			return nil
 		}
 		if b.Rows() == 0 {
 			continue
 		}
+		rows += uint64(b.Rows())
 		if err := to.batch(b); err != nil {
 			return err
 		}
@@ -157,6 +168,8 @@ type run struct {
 	started  []string // workers that were told of the query, or will be by a ticket
 	riding   *riding  // set where a ticket takes the place of the start action
 	complete bool     // every row was read: nothing is left to cancel
+	analysis *analysis
+	profiles profiles // of an analyzed query
 }
 
 // start places every tablet fragment on a live replica and registers the
@@ -166,7 +179,11 @@ func (r *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.riding = r.rides(requests); r.riding != nil {
+	// A query that is analyzed is started for sure, for it will be asked about.
+	if r.analysis == nil {
+		r.riding = r.rides(requests)
+	}
+	if r.riding != nil {
 		for addr := range requests {
 			r.started = append(r.started, addr)
 		}
@@ -246,11 +263,7 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 		if f.Assignment == planner.Coordinator {
 			continue
 		}
-		tablets := f.Tablets()
-		if len(tablets) == 0 { // it only works on what it receives
-			tablets = append(tablets, f.Assignment.Tablet)
-		}
-		addr, err := r.gw.workers.place(r.snap, tablets...)
+		addr, err := r.gw.placeFragment(r.snap, f)
 		if err != nil {
 			return nil, err
 		}
@@ -260,6 +273,7 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 			req = &pb.StartRequest{
 				QueryId: r.plan.QueryID, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
 				LeaseMillis: uint32(fragmentLease.Milliseconds()),
+				Measure:     r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 			}
 			requests[addr] = req
 		}
@@ -288,6 +302,18 @@ func (r *run) requests() (map[string]*pb.StartRequest, error) {
 	return requests, nil
 }
 
+// placeFragment chooses the worker for a fragment, "" for the coordinator's.
+func (g *Server) placeFragment(snap *snapshot, f *planner.Fragment) (string, error) {
+	if f.Assignment == planner.Coordinator {
+		return "", nil
+	}
+	tablets := f.Tablets()
+	if len(tablets) == 0 { // it only works on what it receives
+		tablets = append(tablets, f.Assignment.Tablet)
+	}
+	return g.workers.place(snap, tablets...)
+}
+
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
 	return exec.Build(ctx, f.Operators, &exec.Env{
@@ -297,6 +323,7 @@ func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, er
 		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
 		SpillDir:    r.gw.cfg.SpillDir,
 		MaxSpill:    f.MaxSpill,
+		Profile:     r.profile(f),
 	})
 }
 

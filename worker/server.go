@@ -198,7 +198,7 @@ func (s *Server) sweepLeases() {
 		case <-tick.C:
 		}
 		for _, id := range s.registry.sweep() {
-			s.log.Warn("query swept, its lease ran out", "query", id)
+			s.log.Warn("query swept, its lease ran out", "query_id", id)
 		}
 	}
 }

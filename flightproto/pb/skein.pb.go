@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41, 0}
+	return file_skein_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44, 0}
+	return file_skein_proto_rawDescGZIP(), []int{49, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45, 0}
+	return file_skein_proto_rawDescGZIP(), []int{50, 0}
 }
 
 type Type struct {
@@ -2845,8 +2845,11 @@ type StartRequest struct {
 	MemoryBytes     uint64                 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // budget for the query on this worker, 0: default
 	LeaseMillis     uint32                 `protobuf:"varint,7,opt,name=lease_millis,json=leaseMillis,proto3" json:"lease_millis,omitempty"` // fragments not finished by then are swept
 	Authorization   []byte                 `protobuf:"bytes,8,opt,name=authorization,proto3" json:"authorization,omitempty"`                 // opaque envelope, at most 64 KiB
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Measure the fragments for a skein.report, and how long they take too.
+	Measure       bool `protobuf:"varint,12,opt,name=measure,proto3" json:"measure,omitempty"`
+	MeasureTime   bool `protobuf:"varint,13,opt,name=measure_time,json=measureTime,proto3" json:"measure_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
@@ -2933,6 +2936,20 @@ func (x *StartRequest) GetAuthorization() []byte {
 		return x.Authorization
 	}
 	return nil
+}
+
+func (x *StartRequest) GetMeasure() bool {
+	if x != nil {
+		return x.Measure
+	}
+	return false
+}
+
+func (x *StartRequest) GetMeasureTime() bool {
+	if x != nil {
+		return x.MeasureTime
+	}
+	return false
 }
 
 type StartResponse struct {
@@ -3171,6 +3188,381 @@ func (x *CancelResponse) GetFragments() uint32 {
 	return 0
 }
 
+// Action skein.report: ends a query that was started with measure, waits until
+// its fragments have stopped, and tells what they did. It can be asked once.
+type ReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
+	Authorization []byte                 `protobuf:"bytes,2,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_skein_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ReportRequest) GetQueryId() string {
+	if x != nil {
+		return x.QueryId
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetAuthorization() []byte {
+	if x != nil {
+		return x.Authorization
+	}
+	return nil
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragments     []*FragmentReport      `protobuf:"bytes,1,rep,name=fragments,proto3" json:"fragments,omitempty"` // those that ran
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_skein_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ReportResponse) GetFragments() []*FragmentReport {
+	if x != nil {
+		return x.Fragments
+	}
+	return nil
+}
+
+type FragmentReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragment      uint32                 `protobuf:"varint,1,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	Node          uint64                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"`
+	TimeNanos     uint64                 `protobuf:"varint,3,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"`
+	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // most at once
+	Operators     []*OperatorReport      `protobuf:"bytes,5,rep,name=operators,proto3" json:"operators,omitempty"`                         // parallel to the fragment's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FragmentReport) Reset() {
+	*x = FragmentReport{}
+	mi := &file_skein_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FragmentReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FragmentReport) ProtoMessage() {}
+
+func (x *FragmentReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
+func (*FragmentReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *FragmentReport) GetFragment() uint32 {
+	if x != nil {
+		return x.Fragment
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetNode() uint64 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetTimeNanos() uint64 {
+	if x != nil {
+		return x.TimeNanos
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetOperators() []*OperatorReport {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+// What one operator did: sums over its parallel parts, unless said otherwise.
+type OperatorReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         uint32                 `protobuf:"varint,1,opt,name=parts,proto3" json:"parts,omitempty"`
+	Rows          uint64                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`                                  // put out
+	Batches       uint64                 `protobuf:"varint,3,opt,name=batches,proto3" json:"batches,omitempty"`                            // put out
+	TimeNanos     uint64                 `protobuf:"varint,4,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"`       // of the slowest part, waits and inputs included
+	SelfNanos     uint64                 `protobuf:"varint,5,opt,name=self_nanos,json=selfNanos,proto3" json:"self_nanos,omitempty"`       // without inputs
+	CpuNanos      uint64                 `protobuf:"varint,6,opt,name=cpu_nanos,json=cpuNanos,proto3" json:"cpu_nanos,omitempty"`          // without inputs
+	MemoryBytes   uint64                 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // most at once
+	SpilledBytes  uint64                 `protobuf:"varint,8,opt,name=spilled_bytes,json=spilledBytes,proto3" json:"spilled_bytes,omitempty"`
+	ReceivedBytes uint64                 `protobuf:"varint,9,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	DroppedRows   uint64                 `protobuf:"varint,10,opt,name=dropped_rows,json=droppedRows,proto3" json:"dropped_rows,omitempty"` // by runtime filters
+	Scan          *ScanReport            `protobuf:"bytes,11,opt,name=scan,proto3" json:"scan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorReport) Reset() {
+	*x = OperatorReport{}
+	mi := &file_skein_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorReport) ProtoMessage() {}
+
+func (x *OperatorReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
+func (*OperatorReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *OperatorReport) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetTimeNanos() uint64 {
+	if x != nil {
+		return x.TimeNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetSelfNanos() uint64 {
+	if x != nil {
+		return x.SelfNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetCpuNanos() uint64 {
+	if x != nil {
+		return x.CpuNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetSpilledBytes() uint64 {
+	if x != nil {
+		return x.SpilledBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetDroppedRows() uint64 {
+	if x != nil {
+		return x.DroppedRows
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetScan() *ScanReport {
+	if x != nil {
+		return x.Scan
+	}
+	return nil
+}
+
+type ScanReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segments      uint64                 `protobuf:"varint,1,opt,name=segments,proto3" json:"segments,omitempty"`
+	SegmentsRead  uint64                 `protobuf:"varint,2,opt,name=segments_read,json=segmentsRead,proto3" json:"segments_read,omitempty"`
+	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	BlocksRead    uint64                 `protobuf:"varint,4,opt,name=blocks_read,json=blocksRead,proto3" json:"blocks_read,omitempty"`
+	Rows          uint64                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"` // read, before the filter
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScanReport) Reset() {
+	*x = ScanReport{}
+	mi := &file_skein_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScanReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScanReport) ProtoMessage() {}
+
+func (x *ScanReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
+func (*ScanReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ScanReport) GetSegments() uint64 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *ScanReport) GetSegmentsRead() uint64 {
+	if x != nil {
+		return x.SegmentsRead
+	}
+	return 0
+}
+
+func (x *ScanReport) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *ScanReport) GetBlocksRead() uint64 {
+	if x != nil {
+		return x.BlocksRead
+	}
+	return 0
+}
+
+func (x *ScanReport) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 // WriteHeader is the descriptor command of a DoPut to a worker: the stream's
 // batches, in the table's physical schema and column order, belong to one
 // transaction and tablet. The one PutResult holds a WriteResult.
@@ -3199,7 +3591,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3603,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3616,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -3318,7 +3710,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3722,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3735,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{42}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -3401,7 +3793,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3805,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3818,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -3474,7 +3866,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3878,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3891,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -3570,7 +3962,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3974,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3987,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -3639,7 +4031,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +4043,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +4056,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -3698,7 +4090,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +4102,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +4115,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -3757,7 +4149,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +4161,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +4174,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -3839,7 +4231,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +4243,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +4256,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -4084,7 +4476,7 @@ const file_skein_proto_rawDesc = "" +
 	"\toperators\x18\x04 \x03(\v2\x12.skein.v1.OperatorR\toperators\x12%\n" +
 	"\x0eestimated_rows\x18\x05 \x01(\x04R\restimatedRows\x12'\n" +
 	"\x0festimated_bytes\x18\x06 \x01(\x04R\x0eestimatedBytes\x12&\n" +
-	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xc0\x02\n" +
+	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xfd\x02\n" +
 	"\fStartRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12)\n" +
 	"\x10metadata_version\x18\x02 \x01(\x04R\x0fmetadataVersion\x12\x1a\n" +
@@ -4093,7 +4485,9 @@ const file_skein_proto_rawDesc = "" +
 	"\texchanges\x18\x05 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\x12!\n" +
 	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12!\n" +
 	"\flease_millis\x18\a \x01(\rR\vleaseMillis\x12$\n" +
-	"\rauthorization\x18\b \x01(\fR\rauthorization\"%\n" +
+	"\rauthorization\x18\b \x01(\fR\rauthorization\x12\x18\n" +
+	"\ameasure\x18\f \x01(\bR\ameasure\x12!\n" +
+	"\fmeasure_time\x18\r \x01(\bR\vmeasureTime\"%\n" +
 	"\rStartResponse\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\x87\x02\n" +
 	"\x06Ticket\x12\x19\n" +
@@ -4108,7 +4502,42 @@ const file_skein_proto_rawDesc = "" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
-	"\tfragments\x18\x01 \x01(\rR\tfragments\"\xd1\x03\n" +
+	"\tfragments\x18\x01 \x01(\rR\tfragments\"P\n" +
+	"\rReportRequest\x12\x19\n" +
+	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12$\n" +
+	"\rauthorization\x18\x02 \x01(\fR\rauthorization\"H\n" +
+	"\x0eReportResponse\x126\n" +
+	"\tfragments\x18\x01 \x03(\v2\x18.skein.v1.FragmentReportR\tfragments\"\xba\x01\n" +
+	"\x0eFragmentReport\x12\x1a\n" +
+	"\bfragment\x18\x01 \x01(\rR\bfragment\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\x04R\x04node\x12\x1d\n" +
+	"\n" +
+	"time_nanos\x18\x03 \x01(\x04R\ttimeNanos\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\x126\n" +
+	"\toperators\x18\x05 \x03(\v2\x18.skein.v1.OperatorReportR\toperators\"\xeb\x02\n" +
+	"\x0eOperatorReport\x12\x14\n" +
+	"\x05parts\x18\x01 \x01(\rR\x05parts\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x18\n" +
+	"\abatches\x18\x03 \x01(\x04R\abatches\x12\x1d\n" +
+	"\n" +
+	"time_nanos\x18\x04 \x01(\x04R\ttimeNanos\x12\x1d\n" +
+	"\n" +
+	"self_nanos\x18\x05 \x01(\x04R\tselfNanos\x12\x1b\n" +
+	"\tcpu_nanos\x18\x06 \x01(\x04R\bcpuNanos\x12!\n" +
+	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12#\n" +
+	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\t \x01(\x04R\rreceivedBytes\x12!\n" +
+	"\fdropped_rows\x18\n" +
+	" \x01(\x04R\vdroppedRows\x12(\n" +
+	"\x04scan\x18\v \x01(\v2\x14.skein.v1.ScanReportR\x04scan\"\x9a\x01\n" +
+	"\n" +
+	"ScanReport\x12\x1a\n" +
+	"\bsegments\x18\x01 \x01(\x04R\bsegments\x12#\n" +
+	"\rsegments_read\x18\x02 \x01(\x04R\fsegmentsRead\x12\x16\n" +
+	"\x06blocks\x18\x03 \x01(\x04R\x06blocks\x12\x1f\n" +
+	"\vblocks_read\x18\x04 \x01(\x04R\n" +
+	"blocksRead\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\x04R\x04rows\"\xd1\x03\n" +
 	"\vWriteHeader\x12%\n" +
 	"\x0etransaction_id\x18\x01 \x01(\tR\rtransactionId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\x04R\atableId\x12\x1b\n" +
@@ -4203,7 +4632,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -4249,15 +4678,20 @@ var file_skein_proto_goTypes = []any{
 	(*Ticket)(nil),                // 41: skein.v1.Ticket
 	(*CancelRequest)(nil),         // 42: skein.v1.CancelRequest
 	(*CancelResponse)(nil),        // 43: skein.v1.CancelResponse
-	(*WriteHeader)(nil),           // 44: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 45: skein.v1.WriteResult
-	(*Changes)(nil),               // 46: skein.v1.Changes
-	(*TransactRequest)(nil),       // 47: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 48: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 49: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 50: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 51: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 52: skein.v1.Frame
+	(*ReportRequest)(nil),         // 44: skein.v1.ReportRequest
+	(*ReportResponse)(nil),        // 45: skein.v1.ReportResponse
+	(*FragmentReport)(nil),        // 46: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 47: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 48: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 49: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 50: skein.v1.WriteResult
+	(*Changes)(nil),               // 51: skein.v1.Changes
+	(*TransactRequest)(nil),       // 52: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 53: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 54: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 55: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 56: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 57: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -4329,16 +4763,19 @@ var file_skein_proto_depIdxs = []int32{
 	38, // 66: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
 	37, // 67: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
 	39, // 68: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	0,  // 69: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	46, // 70: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
-	1,  // 71: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	2,  // 72: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	46, // 73: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	46, // 69: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	47, // 70: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	48, // 71: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	0,  // 72: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	51, // 73: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 74: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 75: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	51, // 76: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -4386,7 +4823,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
