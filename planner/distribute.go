@@ -91,6 +91,15 @@ func (b *building) settle() {
 	}
 }
 
+// output is the rows that the operator pushed last is expected to put out.
+func (b *building) output() uint64 {
+	b.settle()
+	if n := len(b.OperatorRows); n > 0 {
+		return b.OperatorRows[n-1]
+	}
+	return b.EstimatedRows
+}
+
 // expects notes the rows that the operator pushed last puts out, where that is
 // not the fragment's estimate.
 func (b *building) expects(rows uint64) {
@@ -150,6 +159,7 @@ func (p *distributor) wire(s *stage, consumers []*building, kind ExchangeKind, k
 	sources := make([][]Operator, len(consumers))
 	rows := make([][]uint64, len(consumers))
 	for _, producer := range s.producers {
+		sent := producer.output()
 		for i, consumer := range consumers {
 			id := ExchangeID(len(p.edges))
 			x := Exchange{ID: id, Kind: kind, Keys: keys, Partitions: 1, Schema: s.schema, Fingerprint: names}
@@ -159,7 +169,7 @@ func (p *distributor) wire(s *stage, consumers []*building, kind ExchangeKind, k
 			p.edges = append(p.edges, &edge{Exchange: x, producer: producer, consumer: consumer})
 			producer.push(&ExchangeSink{Exchange: id})
 			sources[i] = append(sources[i], &ExchangeSource{Exchange: id, Input: input, Schema: s.schema})
-			rows[i] = append(rows[i], ceilDiv(producer.EstimatedRows, uint64(x.Partitions)))
+			rows[i] = append(rows[i], ceilDiv(sent, uint64(x.Partitions)))
 		}
 	}
 	for i, consumer := range consumers {
