@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"skein/catalog"
 	"skein/planner"
 	"skein/sqlstate"
 	"skein/worker"
@@ -163,5 +164,32 @@ func TestReportIsAuthorized(t *testing.T) {
 	})
 	if _, err := c.nodes[0].conn.Report(t.Context(), "q"); sqlstate.CodeOf(err) != refused.Code {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Segments and blocks that bounds rule out are told apart from those read.
+func TestReportShowsWhatScansSkip(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	n := c.nodes[0]
+	table := c.createTable("t", nil, 0)
+	n.mustWrite(table, 0, "a", 0, 100_000)
+	n.mustWrite(table, 0, "b", 100_000, 100_000)
+	p := newPlan()
+	id := &planner.Column{Index: 0, Name: "id", DataType: catalog.BigInt}
+	limit := &planner.Literal{Value: int64(195_000), DataType: catalog.BigInt}
+	filter := &planner.Call{Func: ">=", Args: []planner.Expr{id, limit}, DataType: catalog.Boolean}
+	x := p.exchange(p.scan(n, table, 0, filter), coordinator, merge(table))
+	p.startMeasured(t)
+	ids, err := p.pull(t.Context(), x)
+	if err != nil || len(ids) != 5000 {
+		t.Fatalf("%d rows, %v", len(ids), err)
+	}
+	fragments, err := n.conn.Report(t.Context(), p.id)
+	if err != nil || len(fragments) != 1 {
+		t.Fatalf("%+v, %v", fragments, err)
+	}
+	o := fragments[0].Operators[0]
+	if s := o.Scan; o.Rows != 5000 || s.Segments != 2 || s.SegmentsRead != 1 || s.BlocksRead < 2 || s.BlocksRead > 3 || s.Blocks != 50 || s.Rows < o.Rows || s.Rows > 3*4096 {
+		t.Errorf("%+v, %+v", o, o.Scan)
 	}
 }
