@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,9 +164,13 @@ func TestProfileCountsExchangesAndSpills(t *testing.T) {
 	// A filter makes the sources one input of a sort rather than sorted streams.
 	always := &planner.Call{Func: "is null", Args: []planner.Expr{&planner.Literal{DataType: catalog.BigInt}}, DataType: catalog.Boolean}
 	ops := []planner.Operator{source(0), source(1), &planner.FilterOp{Predicate: always}, &planner.MergeSort{Keys: keys, Limit: -1}}
+	var total atomic.Int64
 	stats, rows := profiled(t, w, ops, Env{
-		Budget: NewBudget("query", 1<<20, nil), SpillDir: t.TempDir(), MaxSpill: 64 << 20, Profile: NewProfile(false),
+		Budget: NewBudget("query", 1<<20, nil), SpillDir: t.TempDir(), MaxSpill: 64 << 20, Profile: NewProfile(false), Spilled: &total,
 	})
+	if total.Load() != stats[3].Spilled {
+		t.Errorf("%d bytes were spilled, %d by the sort", total.Load(), stats[3].Spilled)
+	}
 	for i := range 2 {
 		if stats[i].Received != 1000 || stats[i].Parts != 1 {
 			t.Errorf("exchange %d: %+v", i, stats[i])

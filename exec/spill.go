@@ -25,8 +25,9 @@ type spillSpace struct {
 	limit  uint64 // bytes, 0 for no limit
 	used   *atomic.Int64
 	budget *Budget // of the buffers
-	// written counts the bytes that were ever written; nil when nobody asks.
-	written *atomic.Int64
+	// total and written count the bytes that were ever written, by all and by one
+	// operator; nil when nobody asks.
+	total, written *atomic.Int64
 }
 
 // counting is the same space to one operator whose bytes and buffers are counted
@@ -41,7 +42,7 @@ func (s *spillSpace) counting(written *atomic.Int64, budget *Budget) *spillSpace
 func (e *Env) withSpill() *Env {
 	own := *e
 	if own.SpillDir != "" {
-		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, used: new(atomic.Int64), budget: own.Budget}
+		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, used: new(atomic.Int64), budget: own.Budget, total: own.Spilled}
 	}
 	return &own
 }
@@ -96,8 +97,10 @@ func (s *spillSpace) temporary(operator string) (*os.File, error) {
 func (s *spillSpace) take(operator string, bytes int) error {
 	used := s.used.Add(int64(bytes))
 	if s.limit == 0 || uint64(used) <= s.limit {
-		if s.written != nil {
-			s.written.Add(int64(bytes))
+		for _, count := range []*atomic.Int64{s.total, s.written} {
+			if count != nil {
+				count.Add(int64(bytes))
+			}
 		}
 		return nil
 	}

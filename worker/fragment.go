@@ -26,6 +26,7 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 		Budget:      f.query.budget,
 		SpillDir:    s.cfg.SpillDir,
 		MaxSpill:    f.plan.MaxSpill,
+		Spilled:     &s.metrics.spilled,
 	}
 	if f.query.measured {
 		f.profile = exec.NewProfile(f.query.timed)

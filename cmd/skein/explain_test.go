@@ -351,7 +351,9 @@ func TestQueryIDsInLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`skein_gateway_slow_statements_total\{kind="query"\} [1-9]`).Match(metrics) {
-		t.Error("slow statements are not counted")
+	for _, want := range []string{`skein_gateway_slow_statements_total\{kind="query"\} [1-9]`, `skein_worker_fragments 0`, `skein_worker_spilled_bytes_total 0`} {
+		if !regexp.MustCompile(want).Match(metrics) {
+			t.Errorf("the metrics have no %s", want)
+		}
 	}
 }
