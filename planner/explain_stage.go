@@ -147,6 +147,9 @@ func (e *explainer) program(f *Fragment) string {
 // operator splits an operator's line into its name and the rest.
 func (e *explainer) operator(op Operator, stack []*arrow.Schema) (name, detail string) {
 	if scan, ok := op.(*TabletScan); ok {
+		if scan.Table.System {
+			return "SystemScan", scanTarget(scan.Table, scan.Projection, scan.Filter)
+		}
 		return "TabletScan", scanTarget(scan.Table, scan.Projection, scan.Filter)
 	}
 	name, detail, _ = strings.Cut(e.plan.operatorLine(op, stack), " ")
