@@ -94,7 +94,7 @@ func (s *Server) pinEarly(q *query, fragments []*fragment) {
 			tablet, _ := scan.Table.Tablet(scan.Tablet) // checked by checkScan
 			s.tasks.Go(func() {
 				if _, err := s.pinFor(q.ctx, q, scan.Table, tablet); err != nil && !errors.Is(err, errQueryOver) {
-					s.log.Debug("pinning a tablet ahead of its scan failed", "query", q.id, "tablet", tablet.ID, "err", err)
+					s.log.Debug("pinning a tablet ahead of its scan failed", "query_id", q.id, "tablet", tablet.ID, "err", err)
 				}
 			})
 		}
