@@ -20,7 +20,7 @@ type Profile struct {
 	timing    bool
 	budget    *Budget // of the whole fragment
 	operators []*operatorProfile
-	threads   sync.Map // thread id -> *threadTime
+	threads   sync.Map // thread id -> *threadTime of the meter that runs there
 }
 
 // operatorProfile is what is measured of one operator of the program.
@@ -90,10 +90,11 @@ func (p *Profile) waiting(f func()) {
 	}
 	runtime.LockOSThread() // as the operator's meter has, if it has one
 	defer runtime.UnlockOSThread()
-	below := p.thread()
 	began := time.Now()
 	f()
-	below.time += time.Since(began)
+	if below, metered := p.threads.Load(threadID()); metered {
+		below.(*threadTime).time += time.Since(began)
+	}
 }
 
 // Memory is the most bytes that the operators held at once.
@@ -180,8 +181,8 @@ func (m *meterOp) Next(ctx context.Context) (*columnar.Batch, error) {
 	return b, err
 }
 
-// threadTime is what the meters that ran last on a thread, below the one that
-// runs now, have measured.
+// threadTime is what the meters below the one that runs on a thread measured.
+// It belongs to that meter's goroutine.
 type threadTime struct{ time, cpu time.Duration }
 
 // timed runs Next bound to its thread, whose clock then is the goroutine's. The
@@ -194,26 +195,23 @@ func (m *meterOp) timed(ctx context.Context) (*columnar.Batch, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	below := m.profile.thread()
-	outer := *below
-	*below = threadTime{}
+	var below threadTime
+	id := threadID()
+	above, nested := m.profile.threads.Swap(id, &below)
 	began, cpu := time.Now(), threadCPU()
 	defer func() { // a panic unwinds through here
 		spent := threadTime{time: time.Since(began), cpu: threadCPU() - cpu}
 		m.time += spent.time
 		m.self += spent.time - below.time
 		m.cpu += spent.cpu - below.cpu
-		*below = threadTime{time: outer.time + spent.time, cpu: outer.cpu + spent.cpu}
+		if !nested {
+			m.profile.threads.Delete(id)
+			return
+		}
+		m.profile.threads.Store(id, above)
+		outer := above.(*threadTime)
+		outer.time += spent.time
+		outer.cpu += spent.cpu
 	}()
 	return m.input.Next(ctx)
-}
-
-func (p *Profile) thread() *threadTime {
-	id := threadID()
-	if t, ok := p.threads.Load(id); ok {
-		return t.(*threadTime)
-	}
-	t := &threadTime{}
-	p.threads.Store(id, t) // nobody else is this thread
-	return t
 }
