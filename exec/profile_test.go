@@ -100,7 +100,7 @@ func TestProfileCounts(t *testing.T) {
 			if stats[3].Rows < uint64(len(groups)) || stats[3].Rows > uint64(len(groups)*stats[3].Parts) {
 				t.Errorf("%d groups in parts: %+v", len(groups), stats[3])
 			}
-			if stats[4].Rows != uint64(len(out)) || stats[4].Parts != 1 || stats[5].Rows != stats[4].Rows || stats[6].Parts != 0 {
+			if stats[4].Rows != uint64(len(out)) || stats[4].Parts < 1 || stats[5].Rows != stats[4].Rows || stats[6].Parts != 0 {
 				t.Errorf("%d rows sent: %+v", len(out), stats[4:])
 			}
 			for i, s := range stats {
@@ -179,7 +179,7 @@ func TestProfileCountsExchangesAndSpills(t *testing.T) {
 	if sum := stats[0].Rows + stats[1].Rows; sum != uint64(len(rows)) || stats[3].Rows != sum {
 		t.Errorf("%d rows, %+v", len(rows), stats)
 	}
-	if s := stats[3]; s.Spilled == 0 || s.Memory == 0 || s.Memory > 1<<20 || stats[2].Spilled != 0 {
+	if s := stats[3]; s.Spilled == 0 || s.Memory == 0 || s.Memory > 4<<20 || stats[2].Spilled != 0 {
 		t.Errorf("the sort spilled: %+v", s)
 	}
 }
