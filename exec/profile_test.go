@@ -161,9 +161,8 @@ func TestProfileCountsExchangesAndSpills(t *testing.T) {
 		return &planner.ExchangeSource{Exchange: id, Schema: publicSchema(schema)}
 	}
 	keys := []planner.SortKey{{Column: 0}}
-	// A filter makes the sources one input of a sort rather than sorted streams.
-	always := &planner.Call{Func: "is null", Args: []planner.Expr{&planner.Literal{DataType: catalog.BigInt}}, DataType: catalog.Boolean}
-	ops := []planner.Operator{source(0), source(1), &planner.FilterOp{Predicate: always}, &planner.MergeSort{Keys: keys, Limit: -1}}
+	// A limit makes the sources one input of a sort rather than sorted streams.
+	ops := []planner.Operator{source(0), source(1), &planner.LimitOp{Limit: -1}, &planner.MergeSort{Keys: keys, Limit: -1}}
 	var total atomic.Int64
 	stats, rows := profiled(t, w, ops, Env{
 		Budget: NewBudget("query", 1<<20, nil), SpillDir: t.TempDir(), MaxSpill: 64 << 20, Profile: NewProfile(false), Spilled: &total,
