@@ -43,6 +43,9 @@ func (b *Budget) Reserve(operator string, bytes int64) error {
 		}
 		return at.exhausted(operator, bytes)
 	}
+	for at := b; at != nil; at = at.parent { // what was undone is no peak
+		at.raisePeak(at.used.Load())
+	}
 	return nil
 }
 
@@ -53,7 +56,6 @@ func (b *Budget) take(bytes int64) bool {
 			return false
 		}
 		if b.used.CompareAndSwap(used, used+bytes) {
-			b.raisePeak(used + bytes)
 			return true
 		}
 	}

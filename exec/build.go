@@ -20,7 +20,11 @@ import (
 // A panic anywhere in the tree comes out of Next as an internal error. The
 // context of the first Next governs all goroutines of the tree.
 func Build(ctx context.Context, ops []planner.Operator, env *Env) (Operator, error) {
-	b := &builder{env: env.withSpill(), parallelism: max(1, env.Parallelism)}
+	b := &builder{env: env.withSpill(), parallelism: max(1, env.Parallelism), profile: env.Profile}
+	b.whole = b.env
+	if b.profile != nil {
+		b.profile.begin(env, len(ops))
+	}
 	var root Operator
 	err := guard("preparing a query", func() (err error) {
 		root, err = b.run(ctx, ops)
@@ -48,6 +52,9 @@ type builder struct {
 	env         *Env
 	parallelism int
 	stack       []*stream
+	profile     *Profile // nil: nothing is measured
+	whole       *Env     // env is one operator's view of it while that is measured
+	at          int      // the operator being made
 }
 
 func (b *builder) run(ctx context.Context, ops []planner.Operator) (Operator, error) {
@@ -58,7 +65,7 @@ func (b *builder) run(ctx context.Context, ops []planner.Operator) (Operator, er
 			return nil, malformed("operator %d (%T) follows an exchange sink", i, op)
 		}
 		sinks = isSink
-		if err := b.step(ctx, op); err != nil {
+		if err := b.metered(ctx, i, op); err != nil {
 			return nil, err
 		}
 	}
@@ -70,7 +77,42 @@ func (b *builder) run(ctx context.Context, ops []planner.Operator) (Operator, er
 			return nil, err
 		}
 	}
-	return newUnion(b.stack[0].parts), nil
+	if b.profile != nil && sinks {
+		b.meterParts(slices.IndexFunc(ops, isSink))
+	}
+	return b.profile.union(b.stack[0].parts), nil
+}
+
+func isSink(op planner.Operator) bool {
+	_, ok := op.(*planner.ExchangeSink)
+	return ok
+}
+
+// metered makes an operator and, where operators are measured, puts meters on
+// its parts. Those of a sink go on what it sends.
+func (b *builder) metered(ctx context.Context, i int, op planner.Operator) error {
+	b.at = i
+	if b.profile == nil || isSink(op) {
+		return b.step(ctx, op)
+	}
+	b.env = b.profile.env(b.whole, i)
+	defer func() { b.env = b.whole }()
+	if err := b.step(ctx, op); err != nil {
+		return err
+	}
+	if _, ok := op.(*planner.ExchangeSource); ok { // the others of its group have theirs
+		parts := b.top().parts
+		parts[len(parts)-1] = b.profile.meter(i, parts[len(parts)-1])
+		return nil
+	}
+	b.meterParts(i)
+	return nil
+}
+
+func (b *builder) meterParts(i int) {
+	for k, part := range b.top().parts {
+		b.top().parts[k] = b.profile.meter(i, part)
+	}
 }
 
 func (b *builder) step(ctx context.Context, op planner.Operator) error {
@@ -150,7 +192,7 @@ func (b *builder) each(wrap func(Operator) (Operator, error)) error {
 // single puts an operator on top of the union of the parts.
 func (b *builder) single(wrap func(Operator) (Operator, error)) error {
 	s := b.top()
-	s.parts = []Operator{newUnion(s.parts)}
+	s.parts = []Operator{b.profile.union(s.parts)}
 	return b.each(wrap)
 }
 
@@ -229,6 +271,11 @@ func (b *builder) scan(ctx context.Context, op *planner.TabletScan) error {
 	}
 	if op.Filter == nil {
 		return nil
+	}
+	if b.profile != nil {
+		for k, part := range b.top().parts {
+			b.top().parts[k] = b.profile.meterScan(b.at, part)
+		}
 	}
 	return b.each(func(in Operator) (Operator, error) { return newFilter(in, op.Filter) })
 }

@@ -8,6 +8,7 @@ package exec
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -55,6 +56,10 @@ type Env struct {
 	// and do not outlive the process.
 	SpillDir string
 	MaxSpill uint64
+	// Spilled, if not nil, counts the bytes that operators put aside.
+	Spilled *atomic.Int64
+	// Profile, if not nil, measures the operators. It serves one Build.
+	Profile *Profile
 
 	spill  *spillSpace // made by Build
 	stored []*rowLog   // what StoredSources read

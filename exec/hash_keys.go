@@ -280,10 +280,11 @@ func (k *keyCoder) packWide(v *columnar.Vector, sel []int32) {
 func (k *keyCoder) encodeString(v *columnar.Vector, sel []int32) {
 	k.starts, k.ends = resize(k.starts, k.n), resize(k.ends, k.n)
 	k.markNulls(v, sel)
-	offsets, codes := v.Offsets, v.Codes
+	// Without a dictionary, Codes may be a buffer that is kept for another batch.
+	offsets, codes := v.Offsets, []int32(nil)
 	k.data = v.Data
 	if v.Dict != nil {
-		offsets, k.data = v.Dict.Offsets, v.Dict.Data
+		offsets, codes, k.data = v.Dict.Offsets, v.Codes, v.Dict.Data
 	}
 	for i := range k.starts {
 		at := int32(rowAt(sel, i))

@@ -54,7 +54,7 @@ func (s *joinSpec) parts(left, right []Operator, env *Env, depth int) ([]Operato
 	}
 	side := &buildSide{
 		spec:    s,
-		input:   newUnion(buildParts),
+		input:   env.Profile.union(buildParts),
 		acct:    s.account(env, depth),
 		env:     env,
 		depth:   depth,

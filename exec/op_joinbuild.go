@@ -76,12 +76,16 @@ func (s *buildSide) await(ctx context.Context) error {
 		close(state)
 		return s.err
 	}
-	select {
-	case <-state:
-		return s.err
-	case <-ctx.Done():
-		return canceled(ctx)
-	}
+	var err error
+	s.env.Profile.waiting(func() {
+		select {
+		case <-state:
+			err = s.err
+		case <-ctx.Done():
+			err = canceled(ctx)
+		}
+	})
+	return err
 }
 
 // keepsNulls reports whether rows with a null in a strict key are stored.

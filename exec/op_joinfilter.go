@@ -222,13 +222,21 @@ func pushFilter(op Operator, col int, f *joinFilter) Operator {
 	case *joinFilterOp:
 		op.input = pushFilter(op.input, col, f)
 		return op
+	case *meterOp:
+		op.input = pushFilter(op.input, col, f)
+		for at, ok := op.input.(*joinFilterOp); ok; at, ok = at.input.(*joinFilterOp) {
+			at.meter = op
+		}
+		return op
 	}
 	return &joinFilterOp{input: op, col: col, filter: f}
 }
 
 // descends reports whether a filter can go below an operator's top.
 func descends(op Operator) bool {
-	switch op.(type) {
+	switch op := op.(type) {
+	case *meterOp:
+		return descends(op.input)
 	case *filterOp, *projectOp, *joinOp, *joinFilterOp, *aggregateOp, *aggShard, *unionOp:
 		return true
 	}
@@ -253,6 +261,7 @@ type joinFilterOp struct {
 	input   Operator
 	col     int
 	filter  *joinFilter
+	meter   *meterOp // counts the rows dropped; nil when nothing is measured
 	seen    int
 	passed  int
 	useless bool
@@ -284,6 +293,9 @@ func (o *joinFilterOp) Next(ctx context.Context) (*columnar.Batch, error) {
 		}
 		o.choose(set, b)
 		o.seen, o.passed = o.seen+rows, o.passed+len(o.sel)
+		if o.meter != nil {
+			o.meter.dropped += uint64(rows - len(o.sel))
+		}
 		if o.seen >= filterTrial {
 			o.useless = float64(o.passed) > filterPassable*float64(o.seen)
 			o.seen, o.passed = 0, 0

@@ -23,15 +23,26 @@ import (
 type spillSpace struct {
 	dir    string
 	limit  uint64 // bytes, 0 for no limit
-	used   atomic.Int64
+	used   *atomic.Int64
 	budget *Budget // of the buffers
+	// total and written count the bytes that were ever written, by all and by one
+	// operator; nil when nobody asks.
+	total, written *atomic.Int64
+}
+
+// counting is the same space to one operator whose bytes and buffers are counted
+// by themselves.
+func (s *spillSpace) counting(written *atomic.Int64, budget *Budget) *spillSpace {
+	own := *s
+	own.written, own.budget = written, budget
+	return &own
 }
 
 // withSpill returns the environment with a spill space of its own.
 func (e *Env) withSpill() *Env {
 	own := *e
 	if own.SpillDir != "" {
-		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, budget: own.Budget}
+		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, used: new(atomic.Int64), budget: own.Budget, total: own.Spilled}
 	}
 	return &own
 }
@@ -86,6 +97,11 @@ func (s *spillSpace) temporary(operator string) (*os.File, error) {
 func (s *spillSpace) take(operator string, bytes int) error {
 	used := s.used.Add(int64(bytes))
 	if s.limit == 0 || uint64(used) <= s.limit {
+		for _, count := range []*atomic.Int64{s.total, s.written} {
+			if count != nil {
+				count.Add(int64(bytes))
+			}
+		}
 		return nil
 	}
 	s.used.Add(-int64(bytes))

@@ -8,6 +8,7 @@ import "skein/catalog"
 const (
 	ActionStart    = "skein.start"
 	ActionCancel   = "skein.cancel"
+	ActionReport   = "skein.report"
 	ActionTransact = "skein.transact"
 	ActionMeta     = "skein.meta"
 	ActionStatus   = "skein.status"

@@ -166,7 +166,7 @@ func arrayBytes(a arrow.Array) int64 {
 // used by one goroutine.
 type BatchReader struct {
 	schema   *arrow.Schema
-	from     flight.DataStreamReader
+	from     *counted
 	reader   *flight.Reader
 	metadata []byte
 	done     bool
@@ -175,8 +175,26 @@ type BatchReader struct {
 // NewBatchReader reads batches of the given physical schema. Nothing is
 // received before the first Next.
 func NewBatchReader(from flight.DataStreamReader, schema *arrow.Schema) *BatchReader {
-	return &BatchReader{schema: schema, from: from}
+	return &BatchReader{schema: schema, from: &counted{from: from}}
 }
+
+// counted counts the bytes of the messages that it passes on.
+type counted struct {
+	from  flight.DataStreamReader
+	bytes int64
+}
+
+// Recv implements flight.DataStreamReader.
+func (c *counted) Recv() (*flight.FlightData, error) {
+	data, err := c.from.Recv()
+	if err == nil {
+		c.bytes += int64(len(data.DataHeader) + len(data.DataBody) + len(data.AppMetadata))
+	}
+	return data, err
+}
+
+// ReceivedBytes is the size of the messages received so far.
+func (r *BatchReader) ReceivedBytes() int64 { return r.from.bytes }
 
 // Schema is the physical schema.
 func (r *BatchReader) Schema() *arrow.Schema { return r.schema }

@@ -241,6 +241,9 @@ func (s *Stream) Clock() uint64 {
 	return clockOf(s.get.Trailer())
 }
 
+// ReceivedBytes is the size of the messages received so far.
+func (s *Stream) ReceivedBytes() int64 { return s.reader.ReceivedBytes() }
+
 // Metadata is the app_metadata of the newest message.
 func (s *Stream) Metadata() []byte { return s.reader.Metadata() }
 

@@ -7,8 +7,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
+	"skein/planner"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,6 +30,51 @@ func sampleWriteHeader() *pb.WriteHeader {
 	return &pb.WriteHeader{TransactionId: "t-1", TableId: 9, TabletId: 12, MetadataVersion: 5, AutoCommit: true}
 }
 
+func sampleReport() []planner.FragmentStats {
+	return []planner.FragmentStats{{
+		Fragment: 3, Node: 2, Time: 5 * time.Millisecond, Memory: 1 << 20,
+		Operators: []planner.OperatorStats{
+			{Parts: 2, Rows: 100, Batches: 3, Time: time.Millisecond, Self: 900, CPU: 800, Memory: 4096, Dropped: 7,
+				Scan: &planner.ScanStats{Segments: 4, SegmentsRead: 1, Blocks: 9, BlocksRead: 2, Rows: 150}},
+			{Parts: 1, Rows: 10, Batches: 1, Spilled: 1 << 30, Received: 12345},
+			{},
+		},
+	}, {Fragment: 4}}
+}
+
+func TestReportRoundTrip(t *testing.T) {
+	encoded := &pb.ReportResponse{}
+	if err := flightproto.Decode(mustEncode(t, flightproto.EncodeReport(sampleReport())), encoded, flightproto.MaxMessageBytes); err != nil {
+		t.Fatal(err)
+	}
+	back, err := flightproto.DecodeReport(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sampleReport()
+	want[1].Operators = []planner.OperatorStats{}
+	if !reflect.DeepEqual(back, want) {
+		t.Errorf("came back as %+v, was %+v", back, want)
+	}
+}
+
+func TestReportRefuses(t *testing.T) {
+	many := make([]*pb.OperatorReport, 1<<14+1)
+	for name, p := range map[string]*pb.ReportResponse{
+		"time":      {Fragments: []*pb.FragmentReport{{TimeNanos: 1 << 63}}},
+		"parts":     {Fragments: []*pb.FragmentReport{{Operators: []*pb.OperatorReport{{Parts: 1 << 31}}}}},
+		"blocks":    {Fragments: []*pb.FragmentReport{{Operators: []*pb.OperatorReport{{Scan: &pb.ScanReport{Blocks: 1 << 40}}}}}},
+		"operators": {Fragments: []*pb.FragmentReport{{Operators: many}}},
+		"fragments": {Fragments: make([]*pb.FragmentReport, 1<<14+1)},
+	} {
+		var form *flightproto.MalformedError
+		var size *flightproto.SizeError
+		if _, err := flightproto.DecodeReport(p); !errors.As(err, &form) && !errors.As(err, &size) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func mustEncode(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	raw, err := flightproto.Encode(m, flightproto.MaxMessageBytes)
@@ -40,6 +88,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	for _, m := range []proto.Message{
 		sampleTicket(), sampleWriteHeader(), &pb.StartResponse{}, &pb.CancelRequest{QueryId: "x", Reason: "because"},
 		&pb.TransactRequest{Step: pb.TransactRequest_PREPARE, TransactionId: "t", Segments: 4, PrimaryTabletId: 1 << 60},
+		&pb.ReportRequest{QueryId: "x"}, flightproto.EncodeReport(sampleReport()),
 		&pb.MetaRequest{Command: "snapshot", Body: bytes.Repeat([]byte("x"), 1000)},
 	} {
 		back := m.ProtoReflect().New().Interface()
@@ -69,7 +118,8 @@ func TestFrameIsProtobuf(t *testing.T) {
 
 // The bytes on the wire must not change without a new protocol version.
 func TestFrameGolden(t *testing.T) {
-	for name, m := range map[string]proto.Message{"ticket": sampleTicket(), "write_header": sampleWriteHeader()} {
+	for name, m := range map[string]proto.Message{"ticket": sampleTicket(), "write_header": sampleWriteHeader(),
+		"report": flightproto.EncodeReport(sampleReport())} {
 		path := filepath.Join("testdata", name+".hex")
 		got := hex.EncodeToString(mustEncode(t, m)) + "\n"
 		if *update {

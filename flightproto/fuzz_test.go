@@ -2,6 +2,7 @@ package flightproto_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -57,6 +58,28 @@ func FuzzTransact(f *testing.F) {
 	f.Add(mustEncode(f, &pb.TransactRequest{Step: pb.TransactRequest_COMMIT, TransactionId: "t", CommitTimestamp: 1}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		fuzzMessage(t, raw, flightproto.MaxMessageBytes, &pb.TransactRequest{}, &pb.TransactRequest{})
+	})
+}
+
+func FuzzReport(f *testing.F) {
+	body, err := proto.Marshal(flightproto.EncodeReport(sampleReport()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		p := &pb.ReportResponse{}
+		if proto.Unmarshal(body, p) != nil {
+			return
+		}
+		fragments, err := flightproto.DecodeReport(p)
+		if err != nil {
+			return
+		}
+		again, err := flightproto.DecodeReport(flightproto.EncodeReport(fragments))
+		if err != nil || !reflect.DeepEqual(fragments, again) {
+			t.Fatalf("%+v became %+v: %v", fragments, again, err)
+		}
 	})
 }
 

@@ -36,6 +36,7 @@ type changed struct {
 // there is now.
 func (s *sqlService) changeRows(ctx context.Context, id string, st *statement, sets [][]*planner.Literal) (changed, error) {
 	for attempt := 1; ; attempt++ {
+		st.analysis.restart()
 		c := &change{s: s, id: fmt.Sprintf("%s-%d", id, attempt), st: st}
 		done, err := c.run(ctx, sets)
 		if err == nil {
@@ -63,6 +64,10 @@ func (s *sqlService) changeRows(ctx context.Context, id string, st *statement, s
 // rebind compiles a statement against newer metadata. What it returns and
 // takes must be what the client was told.
 func (s *sqlService) rebind(ctx context.Context, st *statement, attempt int) (*statement, error) {
+	if st.analysis != nil { // it is bound with its parameters
+		return nil, sqlstate.New(sqlstate.SerializationFailure, "a table was altered while EXPLAIN ANALYZE ran").
+			WithHint("run it again")
+	}
 	if err := s.gw.directory.recover(ctx, attempt); err != nil {
 		return nil, err
 	}
@@ -205,7 +210,7 @@ func (c *change) query(ctx context.Context, root planner.Node, emit sink) error 
 	if err != nil {
 		return err
 	}
-	return c.s.gw.runQuery(ctx, fmt.Sprintf("%s-q%d", c.id, c.queries), &job{root: optimized}, clientSink{batch: emit, snapshot: c.snapshot})
+	return c.s.gw.runQuery(ctx, fmt.Sprintf("%s-q%d", c.id, c.queries), &job{root: optimized}, clientSink{batch: emit, snapshot: c.snapshot, analysis: c.st.analysis})
 }
 
 // scans counts the table scans of a plan.

@@ -41,6 +41,7 @@ type clientSink struct {
 	schema   *arrow.Schema
 	batch    sink
 	message  func(*flightproto.Message) error
+	analysis *analysis // measures the query if not nil
 }
 
 // runQuery plans and executes a bound query and hands its rows to a sink. As
@@ -130,10 +131,11 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot, analysis: to.analysis}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
+	began := time.Now()
 	if r.at == 0 {
 		r.at = g.clock.Now()
 	}
@@ -155,6 +157,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 		return fmt.Errorf("building the root fragment: %w", err)
 	}
 	defer op.Close()
+	rows := uint64(0)
 	for {
 		b, err := op.Next(ctx)
 		if err != nil {
@@ -162,11 +165,19 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 		}
 		if b == nil {
 			r.complete = true
+			if to.analysis == nil {
+				return nil
+			}
+			if err := op.Close(); err != nil {
+				return fmt.Errorf("closing the root fragment: %w", err)
+			}
+			to.analysis.add(r.collect(ctx, j.root, rows, began))
 			return nil
 		}
 		if b.Rows() == 0 {
 			continue
 		}
+		rows += uint64(b.Rows())
 		if err := to.batch(b); err != nil {
 			return err
 		}
@@ -188,11 +199,17 @@ type run struct {
 	riding   *pb.StartRequest                   // set where a ticket takes the place of the start action
 	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
 	complete bool                               // every row was read: nothing is left to cancel
+	analysis *analysis
+	profiles profiles // of an analyzed query
 }
 
 // start registers the fragments with their workers, all workers at once.
 func (r *run) start(ctx context.Context) error {
-	if r.riding = r.rides(); r.riding != nil {
+	// A query that is analyzed is started for sure, for it will be asked about.
+	if r.analysis == nil {
+		r.riding = r.rides()
+	}
+	if r.riding != nil {
 		for addr := range r.placed.starts {
 			r.started = append(r.started, addr)
 		}
@@ -224,6 +241,7 @@ func (r *run) request(s *start) *pb.StartRequest {
 	req := &pb.StartRequest{
 		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
 		LeaseMillis: uint32(fragmentLease.Milliseconds()),
+		Measure:     r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 	}
 	if s.program == nil {
 		req.Fragments, req.Exchanges = s.fragments, s.exchanges
@@ -283,8 +301,24 @@ func (r *run) ended(addr string, clock uint64) {
 	r.gw.observe(clock)
 }
 
+// placeFragment chooses the worker for a fragment, "" for the coordinator's.
+func (w *workers) placeFragment(snap *snapshot, f *planner.Fragment) (string, error) {
+	if f.Assignment == planner.Coordinator {
+		return "", nil
+	}
+	tablets := f.Tablets()
+	if len(tablets) == 0 { // it only works on what it receives
+		tablets = append(tablets, f.Assignment.Tablet)
+	}
+	return w.place(snap, tablets...)
+}
+
 // build makes the operators of a coordinator fragment.
 func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, error) {
+	return r.buildIn(ctx, f, r.env(f))
+}
+
+func (r *run) buildIn(ctx context.Context, f *planner.Fragment, env *exec.Env) (exec.Operator, error) {
 	operators := f.Operators
 	if r.bind != nil {
 		var err error
@@ -292,7 +326,7 @@ func (r *run) build(ctx context.Context, f *planner.Fragment) (exec.Operator, er
 			return nil, err
 		}
 	}
-	return exec.Build(ctx, operators, r.env(f))
+	return exec.Build(ctx, operators, env)
 }
 
 // env is what a coordinator fragment runs with.
@@ -304,6 +338,7 @@ func (r *run) env(f *planner.Fragment) *exec.Env {
 		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
 		SpillDir:    r.gw.cfg.SpillDir,
 		MaxSpill:    f.MaxSpill,
+		Profile:     r.profile(f),
 	}
 }
 
@@ -314,11 +349,12 @@ func (r *run) shared(ctx context.Context, x *planner.Exchange) (exec.Operator, e
 	outgoing := r.plan.ExchangesFrom(f.ID)
 	spool := r.spools[f.ID]
 	if spool == nil {
-		op, err := r.build(ctx, f)
+		env := r.env(f)
+		op, err := r.buildIn(ctx, f, env)
 		if err != nil {
 			return nil, err
 		}
-		if spool, err = exec.NewSpool(ctx, op, len(outgoing), r.env(f)); err != nil {
+		if spool, err = exec.NewSpool(ctx, op, len(outgoing), env); err != nil {
 			return nil, errors.Join(err, op.Close())
 		}
 		if r.spools == nil {

@@ -55,7 +55,7 @@ func ingestOptions(options map[string]string) (pb.WriteHeader_OnConflict, error)
 func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flightsql.StatementIngest, r flight.MessageReader) (int64, error) {
 	var rows int64
 	id := newID()
-	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), func(ctx context.Context) error {
+	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), &rows, func(ctx context.Context) error {
 		release, err := s.gw.creating.claim(ctx, cmd)
 		if err != nil {
 			return err
@@ -222,7 +222,7 @@ func (s *sqlService) plainPut(stream flight.FlightService_DoPutServer, d *flight
 	}
 	defer r.Release()
 	var rows int64
-	err = s.statement(ctx, newID(), "ingest", "INGEST INTO "+quotedName(schema, name), func(ctx context.Context) error {
+	err = s.statement(ctx, newID(), "ingest", "INGEST INTO "+quotedName(schema, name), &rows, func(ctx context.Context) error {
 		table, err := s.target(ctx, schema, name)
 		if err != nil {
 			return err

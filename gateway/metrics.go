@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"skein/sqlstate"
 )
 
 // metrics are the gateway's counters, by kind of statement.
 type metrics struct {
 	statements *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
+	slow       *prometheus.CounterVec
 	rowsSent   prometheus.Counter
 	rowsWrote  prometheus.Counter
 }
@@ -26,6 +25,9 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 			Name: "skein_gateway_statement_duration_seconds", Help: "Time from the start of execution to the last row.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}, []string{"kind"}),
+		slow: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_gateway_slow_statements_total", Help: "Statements that took at least as long as the setting slow_statement, by kind.",
+		}, []string{"kind"}),
 		rowsSent: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "skein_gateway_rows_sent_total", Help: "Rows streamed to clients.",
 		}),
@@ -37,7 +39,7 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.statements, m.duration, m.rowsSent, m.rowsWrote,
+		m.statements, m.duration, m.slow, m.rowsSent, m.rowsWrote,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_running_statements", Help: "Statements running now.",
 		}, func() float64 { return float64(len(g.queries.list())) }),
@@ -73,11 +75,7 @@ func planRequests(result string, count *atomic.Uint64) prometheus.Collector {
 }
 
 // ended records one statement.
-func (m *metrics) ended(kind string, began time.Time, err error) {
-	code := sqlstate.CodeOf(err)
-	if code == "" {
-		code = "00000"
-	}
-	m.statements.WithLabelValues(kind, string(code)).Inc()
-	m.duration.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+func (m *metrics) ended(kind, sqlstate string, took time.Duration) {
+	m.statements.WithLabelValues(kind, sqlstate).Inc()
+	m.duration.WithLabelValues(kind).Observe(took.Seconds())
 }

@@ -30,6 +30,8 @@ type Config struct {
 	Version string
 	// StatementTimeout ends statements that run longer; 0 is no limit.
 	StatementTimeout time.Duration
+	// SlowStatement is from how long on a statement is logged as slow; 0 is never.
+	SlowStatement time.Duration
 	// MaxStatements bounds the statements running at a time (1,024).
 	MaxStatements int
 	// MaxHandles bounds planned queries not fetched yet, and prepared

@@ -2,15 +2,13 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 
 	"skein/catalog"
-	"skein/flightproto"
 	"skein/planner"
+	"skein/sql"
 	"skein/sqlstate"
 )
 
@@ -32,6 +30,8 @@ type plannedQuery struct {
 	jobs []*job
 	// lines, instead of jobs, is the ready text result of an EXPLAIN.
 	lines []string
+	// analyze, instead of jobs, are run and described, one after the other.
+	analyze []*sql.Explain
 	// held, instead of jobs, are the rows of a RETURNING.
 	held *heldRows
 	// stmt and args are what jobs were planned from, for planning again.
@@ -48,31 +48,6 @@ func newSQLService(g *Server) (*sqlService, error) {
 	}
 	s.planned.lost = func(q *plannedQuery) { q.held.close() }
 	return s, registerSqlInfo(s, g.cfg.Version)
-}
-
-// fail makes the gRPC error of a failed call and logs what is the server's
-// fault.
-func (s *sqlService) fail(ctx context.Context, err error) error {
-	err = causeOf(ctx, err)
-	switch sqlstate.CodeOf(err) {
-	case sqlstate.InternalError, sqlstate.DataCorrupted, sqlstate.IOError, sqlstate.DiskFull:
-		s.gw.log.LogAttrs(ctx, slog.LevelError, "statement failed", slog.Any("err", err))
-	}
-	return flightproto.ToStatus(err)
-}
-
-// statement runs f as one registered statement: cancellable, timed, counted.
-func (s *sqlService) statement(ctx context.Context, id, kind, text string, f func(ctx context.Context) error) error {
-	began := time.Now()
-	ctx, end, err := s.gw.queries.start(ctx, id, text, s.gw.cfg.StatementTimeout)
-	if err == nil {
-		err = causeOf(ctx, f(ctx))
-		end()
-	}
-	s.gw.metrics.ended(kind, began, err)
-	s.gw.log.LogAttrs(ctx, slog.LevelDebug, "statement ended", slog.String("query_id", id), slog.String("kind", kind),
-		slog.Duration("duration", time.Since(began)), slog.Any("err", err))
-	return err
 }
 
 // info registers a planned query and describes it. The one endpoint has no

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -27,6 +26,8 @@ type statement struct {
 
 	opened atomic.Pointer[openPlan]     // of a query
 	result atomic.Pointer[resultSchema] // encoded when first asked for
+	// analysis is set on the private copy that EXPLAIN ANALYZE runs.
+	analysis *analysis
 }
 
 // resultSchema is the encoding of a result's schema, as it stands in a
@@ -170,7 +171,12 @@ func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.
 			if err != nil {
 				return nil, err
 			}
-			lines, err := s.explain(bound.(*sql.Explain))
+			explain := bound.(*sql.Explain)
+			if explain.Analyze {
+				q.analyze = append(q.analyze, explain)
+				continue
+			}
+			lines, err := s.explain(explain)
 			if err != nil {
 				return nil, err
 			}
@@ -194,48 +200,11 @@ func (s *sqlService) optimize(node planner.Node) (planner.Node, error) {
 	return root, nil
 }
 
-// explain draws the lite IR and the distributed plan of a statement.
-func (s *sqlService) explain(e *sql.Explain) ([]string, error) {
-	if e.Analyze {
-		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "EXPLAIN ANALYZE is not supported").
-			WithHint("use EXPLAIN")
-	}
-	var node planner.Node
-	switch b := e.Statement.(type) {
-	case *sql.Query:
-		node = b.Node
-	case *sql.Insert:
-		node = b.Source
-	case *sql.Update:
-		node = b.Source
-	case *sql.Delete:
-		node = b.Source
-	default:
-		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "EXPLAIN of this kind of statement is not supported").
-			WithHint("EXPLAIN takes SELECT, VALUES, INSERT, UPDATE and DELETE")
-	}
-	root, err := s.optimize(node)
-	if err != nil {
-		return nil, err
-	}
-	snap := s.gw.directory.Current()
-	plan, err := planner.Distribute(planner.Description{QueryID: "explain", Root: root, Options: s.gw.planner}, snap, snap)
-	if err != nil {
-		return nil, fmt.Errorf("distributing the plan: %w", err)
-	}
-	text := "lite IR\n" + indent(planner.ExplainLite(root)) + "\n" + planner.Explain(plan)
-	return strings.Split(strings.TrimRight(text, "\n"), "\n"), nil
-}
-
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
-}
-
 // runUpdate runs a statement for its effect and returns what it changed.
 func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*planner.Literal) (changed, error) {
 	var done changed
 	id := newID()
-	err := s.statement(ctx, id, updateKind(st.bound.Statement), st.text, func(ctx context.Context) error {
+	err := s.statement(ctx, id, updateKind(st.bound.Statement), st.text, &done.rows, func(ctx context.Context) error {
 		switch b := st.bound.Statement.(type) {
 		case *sql.CreateTable:
 			return s.createTable(ctx, b)

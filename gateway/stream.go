@@ -33,11 +33,12 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	}
 	kind := "query"
 	defer q.held.close()
-	if q.jobs == nil && q.lines == nil && q.held == nil {
+	if q.jobs == nil && q.lines == nil && q.analyze == nil && q.held == nil {
 		return flightproto.NewStreamWriter(stream, q.schema.stream, nil).Close()
 	}
-	err = s.sql.statement(ctx, q.id, kind, q.text, func(ctx context.Context) error {
-		return s.sql.stream(ctx, q, stream)
+	var rows int64
+	err = s.sql.statement(ctx, q.id, kind, q.text, &rows, func(ctx context.Context) error {
+		return s.sql.stream(ctx, q, stream, &rows)
 	})
 	if err != nil {
 		return s.sql.fail(ctx, err)
@@ -45,16 +46,25 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	return nil
 }
 
-// stream runs a planned query and writes its rows.
-func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.DataStreamWriter) error {
+// stream runs a planned query, writes its rows and counts them.
+func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.DataStreamWriter, rows *int64) error {
 	w := flightproto.NewStreamWriter(to, q.schema.stream, nil)
 	send := func(b *columnar.Batch) error {
+		*rows += int64(b.Rows())
 		s.gw.metrics.rowsSent.Add(float64(b.Rows()))
 		return unsent(w.Write(b))
 	}
 	pass := func(m *flightproto.Message) error {
+		*rows += m.Rows
 		s.gw.metrics.rowsSent.Add(float64(m.Rows))
 		return unsent(w.Forward(m))
+	}
+	for _, e := range q.analyze {
+		lines, err := s.analyze(ctx, q.id, q.text, e)
+		if err != nil {
+			return err
+		}
+		q.lines = append(q.lines, lines...)
 	}
 	if q.lines != nil {
 		b, err := textBatch(q.lines)

@@ -90,15 +90,8 @@ func (t *template) place(w *workers, snap *snapshot) (*placement, error) {
 	}
 	p := &placement{snap: snap, address: make([]string, len(t.plan.Fragments))}
 	for i, f := range t.plan.Fragments {
-		if f.Assignment == planner.Coordinator {
-			continue
-		}
-		tablets := f.Tablets()
-		if len(tablets) == 0 { // it only works on what it receives
-			tablets = append(tablets, f.Assignment.Tablet)
-		}
 		var err error
-		if p.address[i], err = w.place(snap, tablets...); err != nil {
+		if p.address[i], err = w.placeFragment(snap, f); err != nil {
 			return nil, err
 		}
 	}

@@ -83,7 +83,36 @@ type building struct {
 
 func (b *building) onCoordinator() bool { return b.Assignment == Coordinator }
 
-func (b *building) push(ops ...Operator) { b.Operators = append(b.Operators, ops...) }
+func (b *building) push(ops ...Operator) {
+	b.settle()
+	b.Operators = append(b.Operators, ops...)
+}
+
+// settle notes the fragment's estimate as that of the operators pushed last: by
+// the time of the next push it accounts for them.
+func (b *building) settle() {
+	for len(b.OperatorRows) < len(b.Operators) {
+		b.OperatorRows = append(b.OperatorRows, b.EstimatedRows)
+	}
+}
+
+// output is the rows that the operator pushed last is expected to put out.
+func (b *building) output() uint64 {
+	b.settle()
+	if n := len(b.OperatorRows); n > 0 {
+		return b.OperatorRows[n-1]
+	}
+	return b.EstimatedRows
+}
+
+// expects notes the rows that the operator pushed last puts out, where that is
+// not the fragment's estimate.
+func (b *building) expects(rows uint64) {
+	b.settle()
+	if n := len(b.OperatorRows); n > 0 {
+		b.OperatorRows[n-1] = rows
+	}
+}
 
 // edge is an exchange whose ends may still be fused into other fragments.
 type edge struct {
@@ -139,7 +168,9 @@ func (p *distributor) wire(s *stage, consumers []*building, kind ExchangeKind, k
 	p.inputs++
 	names := fingerprint(s.schema)
 	sources := make([][]Operator, len(consumers))
+	rows := make([][]uint64, len(consumers))
 	for _, producer := range s.producers {
+		sent := producer.output()
 		for i, consumer := range consumers {
 			id := ExchangeID(len(p.edges))
 			x := Exchange{ID: id, Kind: kind, Keys: keys, Partitions: 1, Schema: s.schema, Fingerprint: names}
@@ -149,13 +180,17 @@ func (p *distributor) wire(s *stage, consumers []*building, kind ExchangeKind, k
 			p.edges = append(p.edges, &edge{Exchange: x, producer: producer, consumer: consumer})
 			producer.push(&ExchangeSink{Exchange: id})
 			sources[i] = append(sources[i], &ExchangeSource{Exchange: id, Input: input, Schema: s.schema})
+			rows[i] = append(rows[i], ceilDiv(sent, uint64(x.Partitions)))
 		}
 	}
 	for i, consumer := range consumers {
+		consumer.settle()
 		if front {
 			consumer.Operators = append(sources[i], consumer.Operators...)
+			consumer.OperatorRows = append(rows[i], consumer.OperatorRows...)
 		} else {
-			consumer.push(sources[i]...)
+			consumer.Operators = append(consumer.Operators, sources[i]...)
+			consumer.OperatorRows = append(consumer.OperatorRows, rows[i]...)
 		}
 	}
 }
@@ -185,6 +220,7 @@ func (p *distributor) finish(d Description, root *stage) *Plan {
 			continue
 		}
 		b.ID = FragmentID(len(plan.Fragments))
+		b.settle()
 		numberInputs(b.Operators)
 		plan.Fragments = append(plan.Fragments, &b.Fragment)
 	}

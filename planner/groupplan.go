@@ -38,6 +38,9 @@ func (p *distributor) planAggregate(n *Aggregate) (*stage, error) {
 		return s.inPlace([]Operator{partial, final}, schema, est, origin), nil
 	}
 	s.push(partial)
+	for _, b := range s.producers {
+		b.expects(min(b.EstimatedRows, est.rows))
+	}
 	s.schema = partial.Schema
 	kind, keys := MergeExchange, []int(nil)
 	if len(groups) > 0 {

@@ -230,6 +230,9 @@ type Fragment struct {
 	EstimatedRows  uint64
 	EstimatedBytes uint64
 	MaxSpill       uint64 // bytes
+	// OperatorRows are the rows that each operator is expected to put out. They
+	// serve EXPLAIN and do not travel.
+	OperatorRows []uint64
 }
 
 // Plan is a distributed plan, pinned to one metadata version. Fragment and

@@ -159,7 +159,9 @@ func (p *distributor) together(a, b *building) bool {
 
 // fuse appends b's operators to a's and makes a take over b's exchanges.
 func (p *distributor) fuse(a, b *building) {
+	b.settle()
 	a.push(b.Operators...)
+	a.OperatorRows = append(a.OperatorRows, b.OperatorRows...)
 	if len(a.tablets) == 0 {
 		a.Assignment = b.Assignment // a could run anywhere, b may not
 	}

@@ -165,10 +165,14 @@ func (p *distributor) planLimit(n *Limit) (*stage, error) {
 func (p *distributor) inTwoHalves(s *stage, est estimate, local, final Operator) *stage {
 	if b := s.coordinator(); b != nil {
 		b.push(final)
+		b.expects(est.rows)
 		return s.moved(s.schema, est, b)
 	}
 	if local != nil {
 		s.push(local)
+		for _, b := range s.producers {
+			b.expects(min(b.EstimatedRows, est.rows))
+		}
 	}
 	b := p.toCoordinator(s, est, MergeExchange, nil)
 	b.push(final)

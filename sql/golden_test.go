@@ -66,7 +66,11 @@ func describeStatement(out *strings.Builder, s sql.Bound) {
 	case *sql.DropTable:
 		fmt.Fprintf(out, "drop %v if-exists=%t\n", s.Names, s.IfExists)
 	case *sql.Explain:
-		fmt.Fprintf(out, "explain analyze=%t verbose=%t\n", s.Analyze, s.Verbose)
+		fmt.Fprintf(out, "explain analyze=%t verbose=%t", s.Analyze, s.Verbose)
+		if !s.Costs || !s.Timing || s.Summary != s.Analyze || s.JSON { // not the defaults
+			fmt.Fprintf(out, " costs=%t timing=%t summary=%t json=%t", s.Costs, s.Timing, s.Summary, s.JSON)
+		}
+		out.WriteByte('\n')
 		describeStatement(out, s.Statement)
 	default:
 		describeChange(out, s)

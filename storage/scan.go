@@ -51,6 +51,44 @@ type scan struct {
 	next    atomic.Int64 // index of the first unit nobody started
 }
 
+// ScanStats says how much of a snapshot a scan looks at. What it does not read
+// holds, by bounds and key indexes, no row that the predicates may be true of.
+type ScanStats struct {
+	Segments, SegmentsRead int
+	Blocks, BlocksRead     int // of a few thousand rows
+}
+
+// ScanStats is that of the whole scan, of which the scanner returns a part. The
+// snapshot must not be released yet.
+func (s *Scanner) ScanStats() ScanStats {
+	var stats ScanStats
+	for _, seg := range s.scan.snap.segments() {
+		stats.Segments++
+		stats.Blocks += (seg.meta.rows + blockRows - 1) / blockRows
+	}
+	var last *segmentRef
+	for _, u := range s.scan.units {
+		if u.segment != last {
+			last = u.segment
+			stats.SegmentsRead++
+		}
+		stats.BlocksRead += u.blocks()
+	}
+	stats.BlocksRead = min(stats.BlocksRead, stats.Blocks) // single rows may share one
+	return stats
+}
+
+// blocks is how many blocks of the unit are read.
+func (u *scanUnit) blocks() int {
+	n := 0
+	for b := u.from / blockRows; b < int(u.end); b++ {
+		if u.skip == nil || !u.skip[b] {
+			n++
+		}
+	}
+	return n
+}
+
 // scanUnit is the wanted rows of one segment. Scanners take a block at a time,
 // so those that run out of segments help with others' last ones.
 type scanUnit struct {

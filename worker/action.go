@@ -28,6 +28,7 @@ func actionTypes() []actionType {
 	return []actionType{
 		{flightproto.ActionStart, "Register fragments of a query", framed((*Server).start)},
 		{flightproto.ActionCancel, "End the fragments of a query", framed((*Server).cancelQuery)},
+		{flightproto.ActionReport, "End a query that is measured and tell what its fragments did", framed((*Server).report)},
 		{flightproto.ActionTransact, "Prepare, commit, abort or resolve a transaction on one tablet", framed((*Server).transact)},
 		{flightproto.ActionMeta, "Run a command or read of the meta group", framed((*Server).meta)},
 		{flightproto.ActionStatus, "Tell the state of the worker and its tablets, as JSON", (*Server).statusAction},
@@ -105,7 +106,7 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 	}
 	n := s.registry.cancelQuery(request.GetQueryId(),
 		flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "%s", reason)))
-	s.log.DebugContext(ctx, "query cancelled", "query", request.GetQueryId(), "fragments", n, "reason", reason)
+	s.log.DebugContext(ctx, "query cancelled", "query_id", request.GetQueryId(), "fragments", n, "reason", reason)
 	return &pb.CancelResponse{Fragments: uint32(n)}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -24,6 +25,11 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 		Budget:      f.query.budget,
 		SpillDir:    s.cfg.SpillDir,
 		MaxSpill:    f.plan.MaxSpill,
+		Spilled:     &s.metrics.spilled,
+	}
+	if f.query.measured {
+		f.profile = exec.NewProfile(f.query.timed)
+		env.Profile = f.profile
 	}
 	op, err := exec.Build(ctx, f.plan.Operators, env)
 	if err != nil {
@@ -50,6 +56,7 @@ func matches(got *arrow.Schema, out *output) error {
 
 // send passes a fragment's rows on until its end.
 func (s *Server) send(ctx context.Context, f *fragment, emit func(*columnar.Batch) error) (err error) {
+	began := time.Now()
 	op, err := s.open(ctx, f)
 	if err != nil {
 		return err
@@ -57,6 +64,9 @@ func (s *Server) send(ctx context.Context, f *fragment, emit func(*columnar.Batc
 	defer func() {
 		if closeErr := op.Close(); err == nil && closeErr != nil {
 			err = fmt.Errorf("closing fragment %d of query %s: %w", f.plan.ID, f.query.id, closeErr)
+		}
+		if f.profile != nil {
+			f.stats = s.measured(f, began)
 		}
 	}()
 	return drain(ctx, op, emit)
@@ -93,6 +103,7 @@ func (s *shared) leave() {
 // nobody claims, in a goroutine of its own.
 func (s *Server) runShared(f *fragment) {
 	defer s.registry.end(f)
+	began := time.Now()
 	fan, err := s.fanOut(f.query.ctx, f)
 	if err != nil {
 		f.shared.err = s.ended(f.query.ctx, f, err)
@@ -110,7 +121,10 @@ func (s *Server) runShared(f *fragment) {
 		<-f.shared.over
 	}
 	if err := fan.Close(); err != nil {
-		s.log.Warn("closing a fragment failed", "query", f.query.id, "fragment", f.plan.ID, "err", err)
+		s.log.Warn("closing a fragment failed", "query_id", f.query.id, "fragment", f.plan.ID, "err", err)
+	}
+	if f.profile != nil {
+		f.stats = s.measured(f, began)
 	}
 }
 
@@ -154,7 +168,7 @@ func (o *output) slot() int {
 func (s *Server) closeOutput(f *fragment, index int) {
 	defer f.shared.leave()
 	if err := f.shared.outputs[f.outputs[index].slot()].Close(); err != nil {
-		s.log.Warn("closing an exchange failed", "query", f.query.id, "fragment", f.plan.ID, "err", err)
+		s.log.Warn("closing an exchange failed", "query_id", f.query.id, "fragment", f.plan.ID, "err", err)
 	}
 }
 
@@ -208,7 +222,7 @@ func (s *Server) ended(ctx context.Context, f *fragment, err error) error {
 	if f.query.ctx.Err() != nil {
 		return err // reported already
 	}
-	s.log.WarnContext(ctx, "fragment failed", "query", f.query.id, "fragment", f.plan.ID, "tablet", f.plan.Assignment.Tablet, "err", err)
+	s.log.WarnContext(ctx, "fragment failed", "query_id", f.query.id, "fragment", f.plan.ID, "tablet", f.plan.Assignment.Tablet, "err", err)
 	f.query.cancel(err)
 	return err
 }

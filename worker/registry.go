@@ -26,6 +26,7 @@ type registry struct {
 	mu        sync.Mutex
 	count     int // fragments in all queries
 	queries   map[string]*query
+	reports   map[string]*report   // of measured queries, by query id
 	cancelled map[string]time.Time // when
 	order     []string             // of cancelled, oldest first
 	closed    bool
@@ -36,6 +37,7 @@ type query struct {
 	id              string
 	snapshot        uint64 // HLC timestamp of its reads
 	metadataVersion uint64
+	measured, timed bool // its fragments are profiled, with their times
 	budget          *exec.Budget
 	pins            *pins
 	ctx             context.Context // ends with the query; the cause says why
@@ -52,7 +54,9 @@ type fragment struct {
 	plan       *planner.Fragment
 	generation uint64
 	inputs     map[planner.ExchangeID]input
-	outputs    []*output // in sink order
+	outputs    []*output              // in sink order
+	profile    *exec.Profile          // of a measured query, while the fragment runs
+	stats      *planner.FragmentStats // of a measured query, when it has run
 
 	// Guarded by registry.mu.
 	running bool
@@ -80,6 +84,7 @@ func newRegistry(limit int, now func() time.Time) *registry {
 		limit:     limit,
 		now:       now,
 		queries:   map[string]*query{},
+		reports:   map[string]*report{},
 		cancelled: map[string]time.Time{},
 	}
 }
@@ -116,6 +121,9 @@ func (r *registry) add(candidate *query, fragments []*fragment, lease time.Time)
 		if _, dup := q.fragments[f.plan.ID]; dup || repeats(fragments[:i], f.plan.ID) {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "fragment %d of query %s is already started", f.plan.ID, q.id)
 		}
+	}
+	if err := r.expect(q, len(fragments), lease); err != nil {
+		return nil, err
 	}
 	r.queries[q.id] = q
 	if lease.After(q.lease) {
@@ -215,6 +223,7 @@ func (r *registry) remove(f *fragment) {
 	}
 	delete(q.fragments, f.plan.ID)
 	r.count--
+	r.settle(f)
 	if len(q.fragments) == 0 && r.queries[q.id] == q {
 		delete(r.queries, q.id)
 		q.cancel(errQueryOver)
@@ -230,6 +239,12 @@ var errQueryOver = errors.New("query is over on this worker")
 func (r *registry) cancelQuery(id string, cause error) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n := r.cancel(id, cause)
+	r.forget(id)
+	return n
+}
+
+func (r *registry) cancel(id string, cause error) int {
 	r.bury(id)
 	q, ok := r.queries[id]
 	if !ok {
@@ -272,6 +287,7 @@ func (r *registry) sweep() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
+	r.sweepReports(now)
 	var swept []string
 	for id, q := range r.queries {
 		if q.ctx.Err() != nil || now.Before(q.lease) || q.running() {

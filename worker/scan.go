@@ -56,7 +56,7 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 	operators := make([]exec.Operator, len(sources))
 	for i, source := range sources {
 		operators[i] = &scanOperator{
-			schema: schema, source: layout.over(source),
+			schema: schema, stored: source, source: layout.over(source),
 			failed: func(err error) error { return r.server.damaged(scan.Tablet, pinned, err) },
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Server) pinEarly(q *query, fragments []*fragment) {
 			tablet, _ := scan.Table.Tablet(scan.Tablet) // checked by checkScan
 			s.tasks.Go(func() {
 				if _, err := s.pinFor(q.ctx, q, scan.Table, tablet); err != nil && !errors.Is(err, errQueryOver) {
-					s.log.Debug("pinning a tablet ahead of its scan failed", "query", q.id, "tablet", tablet.ID, "err", err)
+					s.log.Debug("pinning a tablet ahead of its scan failed", "query_id", q.id, "tablet", tablet.ID, "err", err)
 				}
 			})
 		}
@@ -128,8 +128,19 @@ func (s *Server) pin(ctx context.Context, table *catalog.Table, descriptor *cata
 // scanOperator is a source as an operator.
 type scanOperator struct {
 	schema *arrow.Schema
+	stored Source // as the store gave it
 	source Source
 	failed func(error) error
+}
+
+// ScanStats is how much of the tablet the scan, all its parts, looks at.
+func (o *scanOperator) ScanStats() planner.ScanStats {
+	scanner, ok := o.stored.(interface{ ScanStats() storage.ScanStats })
+	if !ok {
+		return planner.ScanStats{}
+	}
+	s := scanner.ScanStats()
+	return planner.ScanStats{Segments: s.Segments, SegmentsRead: s.SegmentsRead, Blocks: s.Blocks, BlocksRead: s.BlocksRead}
 }
 
 // Schema is the projection, with physical types.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
@@ -22,6 +23,8 @@ import (
 type Config struct {
 	Node   Node         // the consensus node, owned by the caller
 	Logger *slog.Logger // default: slog.Default()
+	// Registerer receives the worker's metrics; nil for none.
+	Registerer prometheus.Registerer
 
 	// Authorize checks the authorization envelope of a request; nil lets all
 	// pass that are not oversized.
@@ -105,6 +108,7 @@ type Server struct {
 	writes   chan struct{}       // one token per open write
 	memory   *semaphore.Weighted // bytes of all writes
 	resolver *resolver
+	metrics  metrics
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -136,6 +140,10 @@ func New(cfg Config) (*Server, error) {
 		ctx:      ctx,
 		cancel:   cancel,
 		idle:     make(chan struct{}),
+	}
+	if err := s.metrics.register(cfg.Registerer, s); err != nil {
+		cancel(err)
+		return nil, err
 	}
 	s.resolver = newResolver(s)
 	s.tasks.Go(s.sweepLeases)
@@ -204,7 +212,7 @@ func (s *Server) sweepLeases() {
 		case <-tick.C:
 		}
 		for _, id := range s.registry.sweep() {
-			s.log.Warn("query swept, its lease ran out", "query", id)
+			s.log.Warn("query swept, its lease ran out", "query_id", id)
 		}
 	}
 }

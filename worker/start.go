@@ -48,7 +48,7 @@ func (s *Server) register(ctx context.Context, request *pb.StartRequest) (*query
 	if err != nil {
 		return nil, nil, err
 	}
-	s.log.DebugContext(ctx, "fragments started", "query", q.id, "fragments", len(fragments), "snapshot", q.snapshot)
+	s.log.DebugContext(ctx, "fragments started", "query_id", q.id, "fragments", len(fragments), "snapshot", q.snapshot)
 	return registered, fragments, nil
 }
 
@@ -63,6 +63,8 @@ func (s *Server) newQuery(request *pb.StartRequest) *query {
 		snapshot:        request.GetSnapshot(),
 		metadataVersion: request.GetMetadataVersion(),
 		budget:          exec.NewBudget("query", limit, s.budget),
+		measured:        request.GetMeasure(),
+		timed:           request.GetMeasureTime(),
 		pins:            newPins(),
 		ctx:             ctx,
 		cancel:          cancel,

@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43, 0}
+	return file_skein_proto_rawDescGZIP(), []int{48, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46, 0}
+	return file_skein_proto_rawDescGZIP(), []int{51, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47, 0}
+	return file_skein_proto_rawDescGZIP(), []int{52, 0}
 }
 
 type Type struct {
@@ -2917,9 +2917,12 @@ type StartRequest struct {
 	// In place of fragments and exchanges: the SHA-256 of a Program, and the
 	// encoded Program itself unless the worker is known to have kept it. One that
 	// has not answers with reason "unknown_plan".
-	PlanDigest    []byte     `protobuf:"bytes,9,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
-	Plan          []byte     `protobuf:"bytes,10,opt,name=plan,proto3" json:"plan,omitempty"`
-	Parameters    []*Literal `protobuf:"bytes,11,rep,name=parameters,proto3" json:"parameters,omitempty"` // of the Program's Params
+	PlanDigest []byte     `protobuf:"bytes,9,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	Plan       []byte     `protobuf:"bytes,10,opt,name=plan,proto3" json:"plan,omitempty"`
+	Parameters []*Literal `protobuf:"bytes,11,rep,name=parameters,proto3" json:"parameters,omitempty"` // of the Program's Params
+	// Measure the fragments for a skein.report, and how long they take too.
+	Measure       bool `protobuf:"varint,12,opt,name=measure,proto3" json:"measure,omitempty"`
+	MeasureTime   bool `protobuf:"varint,13,opt,name=measure_time,json=measureTime,proto3" json:"measure_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3029,6 +3032,20 @@ func (x *StartRequest) GetParameters() []*Literal {
 		return x.Parameters
 	}
 	return nil
+}
+
+func (x *StartRequest) GetMeasure() bool {
+	if x != nil {
+		return x.Measure
+	}
+	return false
+}
+
+func (x *StartRequest) GetMeasureTime() bool {
+	if x != nil {
+		return x.MeasureTime
+	}
+	return false
 }
 
 // Program is what a worker does for each execution of one plan.
@@ -3320,6 +3337,381 @@ func (x *CancelResponse) GetFragments() uint32 {
 	return 0
 }
 
+// Action skein.report: ends a query that was started with measure, waits until
+// its fragments have stopped, and tells what they did. It can be asked once.
+type ReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
+	Authorization []byte                 `protobuf:"bytes,2,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_skein_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ReportRequest) GetQueryId() string {
+	if x != nil {
+		return x.QueryId
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetAuthorization() []byte {
+	if x != nil {
+		return x.Authorization
+	}
+	return nil
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragments     []*FragmentReport      `protobuf:"bytes,1,rep,name=fragments,proto3" json:"fragments,omitempty"` // those that ran
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_skein_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ReportResponse) GetFragments() []*FragmentReport {
+	if x != nil {
+		return x.Fragments
+	}
+	return nil
+}
+
+type FragmentReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragment      uint32                 `protobuf:"varint,1,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	Node          uint64                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"`
+	TimeNanos     uint64                 `protobuf:"varint,3,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"`
+	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // most at once
+	Operators     []*OperatorReport      `protobuf:"bytes,5,rep,name=operators,proto3" json:"operators,omitempty"`                         // parallel to the fragment's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FragmentReport) Reset() {
+	*x = FragmentReport{}
+	mi := &file_skein_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FragmentReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FragmentReport) ProtoMessage() {}
+
+func (x *FragmentReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
+func (*FragmentReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *FragmentReport) GetFragment() uint32 {
+	if x != nil {
+		return x.Fragment
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetNode() uint64 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetTimeNanos() uint64 {
+	if x != nil {
+		return x.TimeNanos
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *FragmentReport) GetOperators() []*OperatorReport {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+// What one operator did: sums over its parallel parts, unless said otherwise.
+type OperatorReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         uint32                 `protobuf:"varint,1,opt,name=parts,proto3" json:"parts,omitempty"`
+	Rows          uint64                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`                                  // put out
+	Batches       uint64                 `protobuf:"varint,3,opt,name=batches,proto3" json:"batches,omitempty"`                            // put out
+	TimeNanos     uint64                 `protobuf:"varint,4,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"`       // of the slowest part, waits and inputs included
+	SelfNanos     uint64                 `protobuf:"varint,5,opt,name=self_nanos,json=selfNanos,proto3" json:"self_nanos,omitempty"`       // without inputs
+	CpuNanos      uint64                 `protobuf:"varint,6,opt,name=cpu_nanos,json=cpuNanos,proto3" json:"cpu_nanos,omitempty"`          // without inputs
+	MemoryBytes   uint64                 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // most at once
+	SpilledBytes  uint64                 `protobuf:"varint,8,opt,name=spilled_bytes,json=spilledBytes,proto3" json:"spilled_bytes,omitempty"`
+	ReceivedBytes uint64                 `protobuf:"varint,9,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	DroppedRows   uint64                 `protobuf:"varint,10,opt,name=dropped_rows,json=droppedRows,proto3" json:"dropped_rows,omitempty"` // by runtime filters
+	Scan          *ScanReport            `protobuf:"bytes,11,opt,name=scan,proto3" json:"scan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorReport) Reset() {
+	*x = OperatorReport{}
+	mi := &file_skein_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorReport) ProtoMessage() {}
+
+func (x *OperatorReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
+func (*OperatorReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *OperatorReport) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetTimeNanos() uint64 {
+	if x != nil {
+		return x.TimeNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetSelfNanos() uint64 {
+	if x != nil {
+		return x.SelfNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetCpuNanos() uint64 {
+	if x != nil {
+		return x.CpuNanos
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetSpilledBytes() uint64 {
+	if x != nil {
+		return x.SpilledBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetDroppedRows() uint64 {
+	if x != nil {
+		return x.DroppedRows
+	}
+	return 0
+}
+
+func (x *OperatorReport) GetScan() *ScanReport {
+	if x != nil {
+		return x.Scan
+	}
+	return nil
+}
+
+type ScanReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segments      uint64                 `protobuf:"varint,1,opt,name=segments,proto3" json:"segments,omitempty"`
+	SegmentsRead  uint64                 `protobuf:"varint,2,opt,name=segments_read,json=segmentsRead,proto3" json:"segments_read,omitempty"`
+	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	BlocksRead    uint64                 `protobuf:"varint,4,opt,name=blocks_read,json=blocksRead,proto3" json:"blocks_read,omitempty"`
+	Rows          uint64                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"` // read, before the filter
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScanReport) Reset() {
+	*x = ScanReport{}
+	mi := &file_skein_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScanReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScanReport) ProtoMessage() {}
+
+func (x *ScanReport) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
+func (*ScanReport) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ScanReport) GetSegments() uint64 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *ScanReport) GetSegmentsRead() uint64 {
+	if x != nil {
+		return x.SegmentsRead
+	}
+	return 0
+}
+
+func (x *ScanReport) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *ScanReport) GetBlocksRead() uint64 {
+	if x != nil {
+		return x.BlocksRead
+	}
+	return 0
+}
+
+func (x *ScanReport) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 // WriteHeader is the descriptor command of a DoPut to a worker: the stream's
 // batches, in the table's physical schema and column order, belong to one
 // transaction and tablet. The one PutResult holds a WriteResult.
@@ -3348,7 +3740,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3752,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3765,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -3467,7 +3859,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3871,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3884,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -3550,7 +3942,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3954,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3967,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -3623,7 +4015,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +4027,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +4040,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -3719,7 +4111,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +4123,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +4136,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -3788,7 +4180,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3800,7 +4192,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3813,7 +4205,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -3847,7 +4239,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +4251,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4264,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -3906,7 +4298,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +4310,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4323,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{50}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -3988,7 +4380,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4000,7 +4392,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4013,7 +4405,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -4237,7 +4629,7 @@ const file_skein_proto_rawDesc = "" +
 	"\toperators\x18\x04 \x03(\v2\x12.skein.v1.OperatorR\toperators\x12%\n" +
 	"\x0eestimated_rows\x18\x05 \x01(\x04R\restimatedRows\x12'\n" +
 	"\x0festimated_bytes\x18\x06 \x01(\x04R\x0eestimatedBytes\x12&\n" +
-	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xa8\x03\n" +
+	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xe5\x03\n" +
 	"\fStartRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12)\n" +
 	"\x10metadata_version\x18\x02 \x01(\x04R\x0fmetadataVersion\x12\x1a\n" +
@@ -4253,7 +4645,9 @@ const file_skein_proto_rawDesc = "" +
 	" \x01(\fR\x04plan\x121\n" +
 	"\n" +
 	"parameters\x18\v \x03(\v2\x11.skein.v1.LiteralR\n" +
-	"parameters\"m\n" +
+	"parameters\x12\x18\n" +
+	"\ameasure\x18\f \x01(\bR\ameasure\x12!\n" +
+	"\fmeasure_time\x18\r \x01(\bR\vmeasureTime\"m\n" +
 	"\aProgram\x120\n" +
 	"\tfragments\x18\x01 \x03(\v2\x12.skein.v1.FragmentR\tfragments\x120\n" +
 	"\texchanges\x18\x02 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\"%\n" +
@@ -4271,7 +4665,42 @@ const file_skein_proto_rawDesc = "" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
-	"\tfragments\x18\x01 \x01(\rR\tfragments\"\xd1\x03\n" +
+	"\tfragments\x18\x01 \x01(\rR\tfragments\"P\n" +
+	"\rReportRequest\x12\x19\n" +
+	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12$\n" +
+	"\rauthorization\x18\x02 \x01(\fR\rauthorization\"H\n" +
+	"\x0eReportResponse\x126\n" +
+	"\tfragments\x18\x01 \x03(\v2\x18.skein.v1.FragmentReportR\tfragments\"\xba\x01\n" +
+	"\x0eFragmentReport\x12\x1a\n" +
+	"\bfragment\x18\x01 \x01(\rR\bfragment\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\x04R\x04node\x12\x1d\n" +
+	"\n" +
+	"time_nanos\x18\x03 \x01(\x04R\ttimeNanos\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\x126\n" +
+	"\toperators\x18\x05 \x03(\v2\x18.skein.v1.OperatorReportR\toperators\"\xeb\x02\n" +
+	"\x0eOperatorReport\x12\x14\n" +
+	"\x05parts\x18\x01 \x01(\rR\x05parts\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x18\n" +
+	"\abatches\x18\x03 \x01(\x04R\abatches\x12\x1d\n" +
+	"\n" +
+	"time_nanos\x18\x04 \x01(\x04R\ttimeNanos\x12\x1d\n" +
+	"\n" +
+	"self_nanos\x18\x05 \x01(\x04R\tselfNanos\x12\x1b\n" +
+	"\tcpu_nanos\x18\x06 \x01(\x04R\bcpuNanos\x12!\n" +
+	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12#\n" +
+	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\t \x01(\x04R\rreceivedBytes\x12!\n" +
+	"\fdropped_rows\x18\n" +
+	" \x01(\x04R\vdroppedRows\x12(\n" +
+	"\x04scan\x18\v \x01(\v2\x14.skein.v1.ScanReportR\x04scan\"\x9a\x01\n" +
+	"\n" +
+	"ScanReport\x12\x1a\n" +
+	"\bsegments\x18\x01 \x01(\x04R\bsegments\x12#\n" +
+	"\rsegments_read\x18\x02 \x01(\x04R\fsegmentsRead\x12\x16\n" +
+	"\x06blocks\x18\x03 \x01(\x04R\x06blocks\x12\x1f\n" +
+	"\vblocks_read\x18\x04 \x01(\x04R\n" +
+	"blocksRead\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\x04R\x04rows\"\xd1\x03\n" +
 	"\vWriteHeader\x12%\n" +
 	"\x0etransaction_id\x18\x01 \x01(\tR\rtransactionId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\x04R\atableId\x12\x1b\n" +
@@ -4366,7 +4795,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -4414,15 +4843,20 @@ var file_skein_proto_goTypes = []any{
 	(*Ticket)(nil),                // 43: skein.v1.Ticket
 	(*CancelRequest)(nil),         // 44: skein.v1.CancelRequest
 	(*CancelResponse)(nil),        // 45: skein.v1.CancelResponse
-	(*WriteHeader)(nil),           // 46: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 47: skein.v1.WriteResult
-	(*Changes)(nil),               // 48: skein.v1.Changes
-	(*TransactRequest)(nil),       // 49: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 50: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 51: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 52: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 53: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 54: skein.v1.Frame
+	(*ReportRequest)(nil),         // 46: skein.v1.ReportRequest
+	(*ReportResponse)(nil),        // 47: skein.v1.ReportResponse
+	(*FragmentReport)(nil),        // 48: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 49: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 50: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 51: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 52: skein.v1.WriteResult
+	(*Changes)(nil),               // 53: skein.v1.Changes
+	(*TransactRequest)(nil),       // 54: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 55: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 56: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 57: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 58: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 59: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -4499,16 +4933,19 @@ var file_skein_proto_depIdxs = []int32{
 	39, // 71: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
 	38, // 72: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
 	40, // 73: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	0,  // 74: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	48, // 75: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
-	1,  // 76: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	2,  // 77: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	48, // 78: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	48, // 74: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	49, // 75: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	50, // 76: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	0,  // 77: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	53, // 78: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 79: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 80: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	53, // 81: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	82, // [82:82] is the sub-list for method output_type
+	82, // [82:82] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -4557,7 +4994,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   52,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

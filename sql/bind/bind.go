@@ -95,35 +95,6 @@ func (b *binder) query(s *pgquery.SelectStmt) (*Query, error) {
 	return &Query{Node: b.withCommons(out.node), Schema: arrow.NewSchema(out.fields, nil)}, nil
 }
 
-func (b *binder) explain(s *pgquery.ExplainStmt) (*Explain, error) {
-	if err := b.onlyFields(s, "query", "options"); err != nil {
-		return nil, err
-	}
-	e := &Explain{}
-	for _, o := range s.Options {
-		def := o.GetDefElem()
-		set := map[string]*bool{"analyze": &e.Analyze, "verbose": &e.Verbose}[def.Defname]
-		if set == nil {
-			return nil, b.unsupported(def.Location, "EXPLAIN option %s", def.Defname)
-		}
-		on, err := b.boolOption(def)
-		if err != nil {
-			return nil, err
-		}
-		*set = on
-	}
-	inner, err := b.statement(s.Query)
-	if err != nil {
-		return nil, err
-	}
-	switch inner.(type) {
-	case *Query, *Insert, *Update, *Delete:
-		e.Statement = inner
-		return e, nil
-	}
-	return nil, b.unsupported(-1, "EXPLAIN of this statement")
-}
-
 func (b *binder) dropTable(s *pgquery.DropStmt) (*DropTable, error) {
 	// CASCADE and RESTRICT are the same: nothing depends on a table.
 	if err := b.onlyFields(s, "objects", "remove_type", "behavior", "missing_ok"); err != nil {

@@ -92,15 +92,7 @@ type DropTable struct {
 	IfExists bool
 }
 
-// Explain shows the plan of a statement, and with Analyze runs it.
-type Explain struct {
-	Statement Statement
-	Analyze   bool
-	Verbose   bool
-}
-
 func (*Query) statement()       {}
 func (*Insert) statement()      {}
 func (*CreateTable) statement() {}
 func (*DropTable) statement()   {}
-func (*Explain) statement()     {}

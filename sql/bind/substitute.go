@@ -98,7 +98,9 @@ func (s *substitution) statement(stmt Statement) (Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Explain{Statement: inner, Analyze: stmt.Analyze, Verbose: stmt.Verbose}, nil
+		out := *stmt
+		out.Statement = inner
+		return &out, nil
 	}
 	return stmt, nil
 }

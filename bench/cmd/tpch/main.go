@@ -25,8 +25,8 @@ type options struct {
 	parquet string // tables to use instead of generated ones
 	queries []int
 	runs    int
-	tablets int // of each table but the smallest two
-	workers int // processes beside a gateway; 0: one process for all
+	tablets int    // of each table but the smallest two
+	workers int    // processes beside a gateway; 0: one process for all
 	budget  string // memory of one query's operators in Skein, "" for the default
 	output  string
 	scratch string // data directories of both engines

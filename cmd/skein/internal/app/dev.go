@@ -39,7 +39,7 @@ func RunDev(ctx context.Context, c config.Dev, version string, logger *slog.Logg
 	if err != nil {
 		return errors.Join(err, flight.Close())
 	}
-	if err := p.startDev(ctx, flight, data, version, c.Bytes(&c.Memory)); err != nil {
+	if err := p.startDev(ctx, flight, data, version, &c); err != nil {
 		return err
 	}
 	if err := ready(ctx, Endpoints{Flight: flight.Addr().String(), HTTP: http, Data: data}); err != nil {
@@ -49,7 +49,7 @@ func RunDev(ctx context.Context, c config.Dev, version string, logger *slog.Logg
 }
 
 // startDev starts the worker, then the gateway on l, and waits for both.
-func (p *process) startDev(ctx context.Context, l net.Listener, data, version string, cacheBytes int64) error {
+func (p *process) startDev(ctx context.Context, l net.Listener, data, version string, c *config.Dev) error {
 	ctx, cancel := context.WithTimeout(ctx, devStart)
 	defer cancel()
 	inner, err := listen("flight", "127.0.0.1:0")
@@ -63,7 +63,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	const id = catalog.NodeID(1)
 	node, err := p.startWorker(ctx, inner, consensus.NodeConfig{
 		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
-		Store:   storage.Options{CacheBytes: cacheBytes, DefaultOf: worker.ColumnDefault},
+		Store:   storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	if err := node.WaitReady(ctx); err != nil {
 		return errors.Join(fmt.Errorf("waiting for the worker: %w", err), l.Close())
 	}
-	g, err := p.startGateway(l, []string{inner.Addr().String()}, version)
+	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, version)
 	if err != nil {
 		return err
 	}

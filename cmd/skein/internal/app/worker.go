@@ -65,7 +65,7 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig co
 		return nil, errors.Join(fmt.Errorf("making the spill directory: %w", err), l.Close())
 	}
 	w, err := worker.New(worker.Config{
-		Node: worker.NodeOf(node), Logger: logger, SpillDir: spill,
+		Node: worker.NodeOf(node), Logger: logger, SpillDir: spill, Registerer: p.registry,
 		MemoryBytes: int64(p.settings.NodeMemory), QueryMemoryBytes: int64(p.settings.QueryMemory),
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ const (
 	DefaultGrace        = 10 * time.Second
 	DefaultCluster      = "skein"
 	InMemory            = ":memory:" // data directory that is removed at exit
+	DefaultSlow         = 10 * time.Second
 	DefaultLogFormat    = "text"
 	DefaultDevLogLevel  = "warn"
 	DefaultNodeLogLevel = "info"
@@ -33,18 +34,25 @@ type Process struct {
 	Memory    `koanf:",squash"`
 }
 
+// Statements holds the settings of a process that runs statements.
+type Statements struct {
+	SlowStatement time.Duration `koanf:"slow_statement"` // logged from this long on, 0 for never
+}
+
 // Dev is the configuration of a gateway and a worker in one process.
 type Dev struct {
-	Process `koanf:",squash"`
-	Cache   `koanf:",squash"`
-	Data    string `koanf:"data"` // directory, or InMemory
-	Demo    bool   `koanf:"demo"`
+	Process    `koanf:",squash"`
+	Cache      `koanf:",squash"`
+	Statements `koanf:",squash"`
+	Data       string `koanf:"data"` // directory, or InMemory
+	Demo       bool   `koanf:"demo"`
 }
 
 // Gateway is the configuration of a stateless gateway.
 type Gateway struct {
-	Process `koanf:",squash"`
-	Workers []string `koanf:"workers"` // Flight addresses of the workers
+	Process    `koanf:",squash"`
+	Statements `koanf:",squash"`
+	Workers    []string `koanf:"workers"` // Flight addresses of the workers
 }
 
 // Worker is the configuration of one worker of a cluster.
@@ -107,9 +115,19 @@ func (p *Process) validate() error {
 	return p.Memory.validate()
 }
 
+func (s *Statements) validate() error {
+	if s.SlowStatement < 0 {
+		return errors.New("slow_statement is negative; give a time such as 10s, or 0 for never")
+	}
+	return nil
+}
+
 func (d *Dev) validate() error {
 	if d.Data == "" {
 		return errors.New("data is empty; give a directory, or " + InMemory + " for a temporary one")
+	}
+	if err := d.Statements.validate(); err != nil {
+		return err
 	}
 	return d.Process.validate()
 }
@@ -122,6 +140,9 @@ func (g *Gateway) validate() error {
 		if err := checkAddress("workers", address); err != nil {
 			return err
 		}
+	}
+	if err := g.Statements.validate(); err != nil {
+		return err
 	}
 	return g.Process.validate()
 }

@@ -116,14 +116,17 @@ func TestGatewayAndDev(t *testing.T) {
 	if _, _, err := LoadGateway(fs, nil); err == nil || !strings.Contains(err.Error(), "workers is empty") {
 		t.Errorf("error is %v", err)
 	}
-	g, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1,b:1"})
-	if err != nil || len(g.Workers) != 2 || g.Flight != DefaultFlight {
+	if _, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1", "SKEIN_SLOW_STATEMENT=-1s"}); err == nil || !strings.Contains(err.Error(), "slow_statement") {
+		t.Errorf("error is %v", err)
+	}
+	g, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1,b:1", "SKEIN_SLOW_STATEMENT=250ms"})
+	if err != nil || len(g.Workers) != 2 || g.Flight != DefaultFlight || g.SlowStatement != 250*time.Millisecond {
 		t.Errorf("%+v, %v", g, err)
 	}
 	fs = pflag.NewFlagSet("dev", pflag.ContinueOnError)
 	DevFlags(fs, "/data")
 	d, _, err := LoadDev(fs, []string{"SKEIN_DEMO=true"})
-	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Data: "/data", Demo: true}
+	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Statements: Statements{DefaultSlow}, Data: "/data", Demo: true}
 	if diff := cmp.Diff(want, d); err != nil || diff != "" {
 		t.Error(diff, err)
 	}

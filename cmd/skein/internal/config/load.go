@@ -39,13 +39,19 @@ func DevFlags(fs *pflag.FlagSet, data string) {
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultDevLogLevel)
 	fs.String("data", data, "data directory, or "+InMemory+" for one that is removed at exit")
 	cacheFlags(fs)
+	statementFlags(fs)
 	fs.Bool("demo", false, "load the sample tables and show a query")
+}
+
+func statementFlags(fs *pflag.FlagSet) {
+	fs.Duration("slow-statement", DefaultSlow, "log statements that take this long as slow, 0 for never")
 }
 
 // GatewayFlags adds the settings of `skein gateway`.
 func GatewayFlags(fs *pflag.FlagSet) {
 	fs.String(FileFlag, "", "YAML file with settings")
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultNodeLogLevel)
+	statementFlags(fs)
 	fs.StringSlice("workers", nil, "Flight addresses of the workers")
 }
 
