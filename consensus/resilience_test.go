@@ -195,7 +195,7 @@ func TestSlowDiskSlowsWritersOnly(t *testing.T) {
 		return time.Since(began)
 	}
 	fast, before := write(1), term()
-	delay.Store(int64(400 * time.Millisecond))
+	delay.Store(int64(250 * time.Millisecond))
 	var writers errgroup.Group
 	for i := range int64(4) { // bulk on its way at the same time
 		writers.Go(func() error {
@@ -212,7 +212,7 @@ func TestSlowDiskSlowsWritersOnly(t *testing.T) {
 	}
 	delay.Store(0)
 	t.Logf("a write took %v, and up to %v on slow disks", fast, slow)
-	if slow < 300*time.Millisecond {
+	if slow < 200*time.Millisecond {
 		t.Fatalf("writes took %v at most: the disk was not slow", slow)
 	}
 	if now := c.leader(tablet); now != leader || term() != before {

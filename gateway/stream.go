@@ -88,9 +88,13 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 	return w.Close()
 }
 
+// maxReplans bounds how often a query is planned anew for one execution.
+const maxReplans = 8
+
 // runJobs runs the plans of a query one after the other. When the first one
 // finds, before it has any rows, that a table was altered, all are planned anew.
 func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink) error {
+	replans, asked := 0, q.id
 	for i := 0; i < len(q.jobs); i++ {
 		id := q.id
 		if len(q.jobs) > 1 {
@@ -100,10 +104,10 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		if err == nil {
 			continue
 		}
-		if i > 0 || ctx.Err() != nil || q.stmt == nil || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
+		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
 			return s.ifDropped(ctx, err, scanned(q.jobs[i].root, nil)...)
 		}
-		stmt, err := s.rebind(ctx, q.stmt, 1)
+		stmt, err := s.rebind(ctx, q.stmt, min(replans+1, 3))
 		if err != nil {
 			return err
 		}
@@ -111,8 +115,8 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		if err != nil {
 			return err
 		}
-		// Without the statement: planned anew once only.
-		q = &plannedQuery{id: q.id + "-again", text: q.text, schema: q.schema, jobs: again.jobs}
+		replans++
+		q = &plannedQuery{id: fmt.Sprintf("%s-again%d", asked, replans), text: q.text, schema: q.schema, jobs: again.jobs, stmt: stmt, args: q.args}
 		i = -1
 	}
 	return nil
