@@ -11,7 +11,7 @@ LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
 
 # Packages with goroutines of their own: `make test RACE=1`, as .ci/run calls it,
 # runs their tests with the race detector too.
-CONCURRENT := ./consensus/... ./worker/... ./gateway/... ./merge/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/client/... ./cmd/skein/internal/ops/...
+CONCURRENT := ./consensus/... ./worker/... ./gateway/... ./storage/... ./exec/... ./flightproto/... ./cmd/skein/internal/client/... ./cmd/skein/internal/ops/...
 
 .PHONY: help
 help: ## List the targets

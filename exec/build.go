@@ -46,6 +46,8 @@ type stream struct {
 	// that a MergeSort may merge them; input is their Input.
 	group bool
 	input int
+	// sources are the parts of a group without the meters on them.
+	sources []Operator
 }
 
 type builder struct {
@@ -164,7 +166,7 @@ func (b *builder) unary(op planner.Operator) error {
 	case *planner.MergeSort:
 		return b.mergeSort(op)
 	case *planner.TopK:
-		return b.sorted([]planner.SortKey{op.Score}, max(0, op.K))
+		return b.topK(op)
 	case *planner.LimitOp:
 		return b.single(func(in Operator) (Operator, error) { return newLimit(in, op.Limit, op.Offset), nil })
 	}
@@ -218,20 +220,43 @@ func (b *builder) sharded(groupBy []int, wrap func(Operator) (Operator, error)) 
 // then by arrival; with one they rank by further columns, so that the winners
 // do not depend on which part reads what when.
 func (b *builder) sorted(keys []planner.SortKey, limit int64) error {
-	ranked := len(keys)
 	if limit >= 0 {
-		keys = rankTies(keys, b.top().parts[0].Schema())
+		return b.limited(rankTies(keys, b.top().parts[0].Schema()), len(keys), limit)
 	}
-	err := b.each(func(in Operator) (Operator, error) {
-		if limit >= 0 {
-			return newTopK(in, keys, ranked, limit, b.env)
-		}
-		return newSort(in, keys, b.env)
-	})
-	if err != nil {
+	if err := b.each(func(in Operator) (Operator, error) { return newSort(in, keys, b.env) }); err != nil {
 		return err
 	}
 	return b.merge(keys, limit)
+}
+
+// limited keeps the first rows in the order of keys, by the first few of which
+// most rows are told apart.
+func (b *builder) limited(keys []planner.SortKey, few int, limit int64) error {
+	if err := b.each(func(in Operator) (Operator, error) { return newTopK(in, keys, few, limit, b.env) }); err != nil {
+		return err
+	}
+	return b.merge(keys, limit)
+}
+
+func (b *builder) topK(op *planner.TopK) error {
+	if len(op.Keys) == 0 {
+		return malformed("a top-k has no key")
+	}
+	s := b.top()
+	keys := topKOrder(op, s.parts[0].Schema())
+	if !s.group || op.First <= 0 {
+		return b.limited(keys, len(op.Keys), max(0, op.K))
+	}
+	if len(s.parts) == 1 && op.First >= op.K {
+		s.group = false // it is sorted and no longer than that
+		return nil
+	}
+	refilled, err := newRefill(s.parts, s.sources, keys, op, b.env)
+	if err != nil {
+		return err
+	}
+	*s = stream{parts: []Operator{refilled}}
+	return nil
 }
 
 func (b *builder) merge(keys []planner.SortKey, limit int64) error {
@@ -307,8 +332,9 @@ func (b *builder) exchange(ctx context.Context, op *planner.ExchangeSource) erro
 	}
 	if len(b.stack) > 0 && b.top().group && b.top().input == op.Input {
 		b.top().parts = append(b.top().parts, source)
+		b.top().sources = append(b.top().sources, source)
 	} else {
-		b.push(&stream{parts: []Operator{source}, group: true, input: op.Input})
+		b.push(&stream{parts: []Operator{source}, sources: []Operator{source}, group: true, input: op.Input})
 	}
 	return checkTypes(source.Schema(), physicalSchema(op.Schema))
 }

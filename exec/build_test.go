@@ -174,7 +174,7 @@ func TestBuildTopKOverExchanges(t *testing.T) {
 		1: &memOp{schema: schema, batches: []*columnar.Batch{intBatch(7, 9, 2)}},
 	}}
 	ops := []planner.Operator{&planner.ExchangeSource{Exchange: 0, Schema: schema}, &planner.ExchangeSource{Exchange: 1, Schema: schema},
-		&planner.TopK{K: 3, Score: planner.SortKey{Descending: true}}}
+		&planner.TopK{K: 3, Keys: []planner.SortKey{{Descending: true}}}}
 	root, err := Build(context.Background(), ops, &Env{Exchanges: w})
 	if err != nil {
 		t.Fatal(err)

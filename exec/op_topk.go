@@ -56,6 +56,14 @@ func rankTies(keys []planner.SortKey, schema *arrow.Schema) []planner.SortKey {
 	return ranked
 }
 
+// topKOrder is the whole order of a top-k over rows of a schema.
+func topKOrder(op *planner.TopK, schema *arrow.Schema) []planner.SortKey {
+	if len(op.Ties) > 0 {
+		return slices.Concat(op.Keys, op.Ties)
+	}
+	return rankTies(op.Keys, schema)
+}
+
 // newTopK returns the first k rows in the order of keys, of which the first few
 // are enough to pass over most rows.
 func newTopK(input Operator, keys []planner.SortKey, few int, k int64, env *Env) (Operator, error) {

@@ -8,6 +8,7 @@ import "skein/catalog"
 const (
 	ActionStart    = "skein.start"
 	ActionCancel   = "skein.cancel"
+	ActionRefill   = "skein.refill"
 	ActionReport   = "skein.report"
 	ActionTransact = "skein.transact"
 	ActionMeta     = "skein.meta"

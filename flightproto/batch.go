@@ -58,7 +58,7 @@ func (w *BatchWriter) Write(b *columnar.Batch) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		return w.write(b)
+		return w.write(b, nil)
 	}
 	if err := w.small.add(b); err != nil {
 		return err
@@ -75,29 +75,42 @@ func (w *BatchWriter) flush() error {
 	if b == nil {
 		return nil
 	}
-	return w.write(b)
+	return w.write(b, nil)
 }
 
-func (w *BatchWriter) write(b *columnar.Batch) error {
+// WriteLast is Write for the last rows of a portion: what was gathered and these
+// rows are sent at once, and the last message carries the metadata.
+func (w *BatchWriter) WriteLast(b *columnar.Batch, metadata []byte) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.write(b, metadata)
+}
+
+func (w *BatchWriter) write(b *columnar.Batch, metadata []byte) error {
 	w.small.sent += b.Rows()
 	record, err := columnar.ToArrow(b, w.schema)
 	if err != nil {
 		return err
 	}
 	defer record.Release()
-	return w.writeRecord(record)
+	return w.writeRecord(record, metadata)
 }
 
 // writeRecord sends a record, cut in halves until each is small enough: rows may
-// be of very different sizes.
-func (w *BatchWriter) writeRecord(record arrow.RecordBatch) error {
+// be of very different sizes. The last one carries the metadata.
+func (w *BatchWriter) writeRecord(record arrow.RecordBatch, metadata []byte) error {
 	rows := record.NumRows()
 	if rows <= 1 || recordBytes(record) <= targetMessageBytes {
-		return w.payloads.sendRecord(record)
+		return w.payloads.sendRecord(record, metadata)
 	}
-	for _, half := range [][2]int64{{0, rows / 2}, {rows / 2, rows}} {
+	for i, half := range [][2]int64{{0, rows / 2}, {rows / 2, rows}} {
 		slice := record.NewSlice(half[0], half[1])
-		err := w.writeRecord(slice)
+		riding := metadata
+		if i == 0 {
+			riding = nil
+		}
+		err := w.writeRecord(slice, riding)
 		slice.Release()
 		if err != nil {
 			return err

@@ -105,6 +105,11 @@ func (c *Conn) Cancel(ctx context.Context, queryID, reason string) (int, error) 
 	return int(response.GetFragments()), err
 }
 
+// Refill lets a fragment that waits behind a portion of its rows send more.
+func (c *Conn) Refill(ctx context.Context, request *pb.RefillRequest) error {
+	return c.call(ctx, ActionRefill, request, &pb.RefillResponse{})
+}
+
 // Transact runs one step of a transaction on one participant. Steps are
 // idempotent: after an error of kind Unavailable the caller may repeat it.
 func (c *Conn) Transact(ctx context.Context, request *pb.TransactRequest) (*pb.TransactResponse, error) {
@@ -189,7 +194,7 @@ func (c *Conn) Fetch(ctx context.Context, ticket *pb.Ticket, schema *arrow.Schem
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{conn: c, cancel: cancel, get: get, reader: NewBatchReader(get, PhysicalSchema(schema))}, nil
+	return &Stream{conn: c, cancel: cancel, get: get, ticket: ticket, reader: NewBatchReader(get, PhysicalSchema(schema))}, nil
 }
 
 func (c *Conn) get(ctx context.Context, ticket *pb.Ticket) (flight.FlightService_DoGetClient, context.CancelFunc, error) {
@@ -206,11 +211,12 @@ func (c *Conn) get(ctx context.Context, ticket *pb.Ticket) (flight.FlightService
 	return get, cancel, nil
 }
 
-// Stream is the consuming end of an exchange. It satisfies exec.Operator.
+// Stream is the consuming end of an exchange. It satisfies exec.Cursor.
 type Stream struct {
 	conn   *Conn
 	cancel context.CancelFunc
 	get    flight.FlightService_DoGetClient
+	ticket *pb.Ticket
 	reader *BatchReader
 	over   bool // the end was read
 }
@@ -239,6 +245,36 @@ func (s *Stream) Clock() uint64 {
 		return 0
 	}
 	return clockOf(s.get.Trailer())
+}
+
+// Unseen is the bound that the newest message carries, nil for none: the worker
+// then waits for a Refill, and has no rows whose sort key is below it.
+func (s *Stream) Unseen() ([]byte, error) {
+	raw := s.reader.Metadata()
+	if len(raw) == 0 || s.over {
+		return nil, nil
+	}
+	unseen := &pb.Unseen{}
+	if err := Decode(raw, unseen, MaxTicketBytes); err != nil {
+		return nil, fmt.Errorf("worker %s: bound of a top-k: %w", s.conn.address, err)
+	}
+	if len(unseen.GetBound()) == 0 {
+		return nil, malformed("worker %s: the bound of a top-k is empty", s.conn.address)
+	}
+	return unseen.GetBound(), nil
+}
+
+// EncodeUnseen is the app_metadata that tells a bound.
+func EncodeUnseen(bound []byte) ([]byte, error) {
+	return Encode(&pb.Unseen{Bound: bound}, MaxTicketBytes)
+}
+
+// Refill asks the worker, which waits behind a portion of rows, for the next
+// ones, at most so many. They come on the stream.
+func (s *Stream) Refill(ctx context.Context, rows int) error {
+	return s.conn.Refill(ctx, &pb.RefillRequest{
+		QueryId: s.ticket.GetQueryId(), Fragment: s.ticket.GetFragment(), Exchange: s.ticket.GetExchange(), Rows: uint64(max(rows, 0)),
+	})
 }
 
 // ReceivedBytes is the size of the messages received so far.

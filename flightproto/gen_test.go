@@ -226,7 +226,14 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 		case 14:
 			return genWindow(sortKey).Draw(t, "window")
 		case 10:
-			return &planner.TopK{K: rapid.Int64Min(0).Draw(t, "k"), Score: sortKey()}
+			k := &planner.TopK{K: rapid.Int64Min(0).Draw(t, "k"), First: rapid.Int64Min(0).Draw(t, "first")}
+			for range rapid.IntRange(0, 3).Draw(t, "keys") {
+				k.Keys = append(k.Keys, sortKey())
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "ties") {
+				k.Ties = append(k.Ties, sortKey())
+			}
+			return k
 		}
 		return &planner.LimitOp{Limit: rapid.Int64Min(-1).Draw(t, "limit"), Offset: rapid.Int64Min(0).Draw(t, "offset")}
 	})

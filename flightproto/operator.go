@@ -54,11 +54,7 @@ func encodeOperator(op planner.Operator) (*pb.Operator, error) {
 	case *planner.MergeSort:
 		return encodeMergeSort(op)
 	case *planner.TopK:
-		score, err := encodeSortKey(op.Score)
-		if err != nil {
-			return nil, err
-		}
-		return &pb.Operator{Kind: &pb.Operator_TopK{TopK: &pb.TopK{K: op.K, Score: score}}}, nil
+		return encodeTopK(op)
 	case *planner.LimitOp:
 		return &pb.Operator{Kind: &pb.Operator_Limit{Limit: &pb.LimitOp{Limit: op.Limit, Offset: op.Offset}}}, nil
 	}
@@ -151,6 +147,18 @@ func encodeJoin(op *planner.HashJoin) (*pb.Operator, error) {
 	}}}, nil
 }
 
+func encodeTopK(op *planner.TopK) (*pb.Operator, error) {
+	keys, err := encodeSortKeys(op.Keys)
+	if err != nil {
+		return nil, err
+	}
+	ties, err := encodeSortKeys(op.Ties)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Operator{Kind: &pb.Operator_TopK{TopK: &pb.TopK{K: op.K, Keys: keys, Ties: ties, First: op.First}}}, nil
+}
+
 func encodeMergeSort(op *planner.MergeSort) (*pb.Operator, error) {
 	keys, err := encodeSortKeys(op.Keys)
 	if err != nil {
@@ -233,7 +241,9 @@ func decodeOperator(p *pb.Operator, tables TableResolver) (planner.Operator, err
 	case *pb.Operator_MergeSort:
 		return &planner.MergeSort{Limit: k.MergeSort.GetLimit(), Keys: decodeSortKeys(k.MergeSort.GetKeys())}, nil
 	case *pb.Operator_TopK:
-		return &planner.TopK{K: k.TopK.GetK(), Score: decodeSortKey(k.TopK.GetScore())}, nil
+		return &planner.TopK{
+			K: k.TopK.GetK(), Keys: decodeSortKeys(k.TopK.GetKeys()), Ties: decodeSortKeys(k.TopK.GetTies()), First: k.TopK.GetFirst(),
+		}, nil
 	case *pb.Operator_Limit:
 		return &planner.LimitOp{Limit: k.Limit.GetLimit(), Offset: k.Limit.GetOffset()}, nil
 	}

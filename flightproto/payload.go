@@ -95,8 +95,8 @@ func (w *payloadWriter) sendSchema() error {
 	return w.to.Send(message)
 }
 
-// sendRecord sends a record, behind the schema.
-func (w *payloadWriter) sendRecord(record arrow.RecordBatch) error {
+// sendRecord sends a record, behind the schema, with app_metadata if not nil.
+func (w *payloadWriter) sendRecord(record arrow.RecordBatch, metadata []byte) error {
 	if err := w.sendSchema(); err != nil {
 		return err
 	}
@@ -105,15 +105,16 @@ func (w *payloadWriter) sendRecord(record arrow.RecordBatch) error {
 		return fmt.Errorf("encoding a record batch: %w", err)
 	}
 	defer p.Release()
-	return w.send(&p)
+	return w.send(&p, metadata)
 }
 
-func (w *payloadWriter) send(p *ipc.Payload) error {
+func (w *payloadWriter) send(p *ipc.Payload, metadata []byte) error {
 	meta := p.Meta()
 	defer meta.Release()
 	message := &outgoing{pool: w.bodies}
 	message.FlightDescriptor, w.descriptor = w.descriptor, nil
 	message.DataHeader = meta.Bytes()
+	message.AppMetadata = metadata
 	var size counter
 	if err := p.SerializeBody(&size); err != nil {
 		return err

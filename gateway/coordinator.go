@@ -418,6 +418,14 @@ func (w *watchedStream) Next(ctx context.Context) (*columnar.Batch, error) {
 	return b, err
 }
 
+func (w *watchedStream) Refill(ctx context.Context, rows int) error {
+	err := w.Stream.Refill(ctx, rows)
+	if err != nil {
+		w.run.lost(w.addr, err)
+	}
+	return err
+}
+
 // finish tells the workers that a query is over when fragments may be left
 // there. It does not hold up the client: the server owns the goroutine and
 // waits for it on Close.

@@ -257,11 +257,11 @@ func TestSortAndLimitShapes(t *testing.T) {
 		local, root2 string
 		rows         uint64
 	}{
-		{"one descending key with a limit is a top-k", &Sort{Input: in, Keys: []SortKey{key("score", true)}, Limit: 10}, "topk 10", "topk 10", 10},
-		{"one ascending key with a limit is not", &Sort{Input: in, Keys: []SortKey{key("score", false)}, Limit: 10}, "mergesort 10", "mergesort 10", 10},
+		{"one descending key with a limit is a top-k", &Sort{Input: in, Keys: []SortKey{key("score", true)}, Limit: 10}, "topk 10", "topk 10, projectop", 10},
+		{"one ascending key with a limit is one, too", &Sort{Input: in, Keys: []SortKey{key("score", false)}, Limit: 10}, "topk 10", "topk 10, projectop", 10},
 		{"a descending key without a limit is not", &Sort{Input: in, Keys: []SortKey{key("score", true)}, Limit: -1}, "mergesort -1", "mergesort -1", 900},
 		{"a plain sort", &Sort{Input: in, Keys: []SortKey{key("a", false)}, Limit: -1}, "mergesort -1", "mergesort -1", 900},
-		{"two keys with a limit push it", &Sort{Input: in, Keys: []SortKey{key("a", false), key("b", true)}, Limit: 5}, "mergesort 5", "mergesort 5", 5},
+		{"and so are two keys", &Sort{Input: in, Keys: []SortKey{key("a", false), key("b", true)}, Limit: 5}, "topk 5", "topk 5, projectop", 5},
 		{"a limit is pushed and applied again", &Limit{Input: in, Limit: 7}, "limit 7 offset 0", "limit 7 offset 0", 7},
 		{"an offset is skipped once", &Limit{Input: in, Limit: 7, Offset: 3}, "limit 10 offset 0", "limit 7 offset 3", 7},
 	} {
@@ -270,7 +270,7 @@ func TestSortAndLimitShapes(t *testing.T) {
 			local := "scan t, " + c.local + ", sink"
 			checkShapes(t, plan, "1: "+local, "2: "+local, "3: "+local, "c: source 0, source 0, source 0, "+c.root2)
 			checkEdges(t, plan, "0>3 merge", "1>3 merge", "2>3 merge")
-			if root := plan.Root(); root.EstimatedRows != c.rows || root.EstimatedBytes != c.rows*1000 {
+			if root := plan.Root(); root.EstimatedRows != c.rows || root.EstimatedBytes > c.rows*1000 || root.EstimatedBytes < c.rows*1000-1 {
 				t.Errorf("%d rows, %d bytes", root.EstimatedRows, root.EstimatedBytes)
 			}
 		})

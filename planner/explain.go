@@ -143,7 +143,11 @@ func (p *Plan) operatorLine(op Operator, stack []*arrow.Schema) string {
 	case *MergeSort:
 		return "MergeSort " + sortOrder(top(1), op.Keys) + limitSuffix(op.Limit)
 	case *TopK:
-		return fmt.Sprintf("TopK %d by %s", op.K, sortOrder(top(1), []SortKey{op.Score}))
+		text := fmt.Sprintf("TopK %d by %s", op.K, sortOrder(top(1), op.order()))
+		if op.First > 0 && op.First < op.K {
+			text += fmt.Sprintf(", %d at first", op.First)
+		}
+		return text
 	case *LimitOp:
 		return limitText(op.Limit, op.Offset)
 	case *StoredSource:

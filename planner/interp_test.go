@@ -185,11 +185,18 @@ func projectRows(rows []row, exprs []Expr) []row {
 	return out
 }
 
-func scanRows(rows []row, projection []int, filter Expr) []row {
+func scanRows(tablet catalog.TabletID, rows []row, projection []int, filter Expr) []row {
 	out := make([]row, len(rows))
 	for i, r := range rows {
 		for _, c := range projection {
-			out[i] = append(out[i], r[c])
+			switch c {
+			case RowIDColumn:
+				out[i] = append(out[i], int64(i))
+			case TabletColumn:
+				out[i] = append(out[i], int64(tablet))
+			default:
+				out[i] = append(out[i], r[c])
+			}
 		}
 	}
 	return filterRows(out, filter)
@@ -278,7 +285,7 @@ func average(sum any, count int64) any {
 func evalNode(n Node, db database) []row {
 	switch n := n.(type) {
 	case *Scan:
-		return scanRows(db[n.Table.Name], n.Projection, n.Filter)
+		return scanRows(0, db[n.Table.Name], n.Projection, n.Filter)
 	case *Values:
 		return valuesRows(n.Rows)
 	case *Filter:
@@ -330,7 +337,7 @@ func (r *planRun) fragment(id FragmentID) []row {
 		top := len(stack) - 1
 		switch op := op.(type) {
 		case *TabletScan:
-			stack = append(stack, scanRows(r.owned(op.Table, op.Tablet), op.Projection, op.Filter))
+			stack = append(stack, scanRows(op.Tablet, r.owned(op.Table, op.Tablet), op.Projection, op.Filter))
 		case *ValuesSource:
 			stack = append(stack, valuesRows(op.Rows))
 		case *ExchangeSource:
@@ -366,7 +373,7 @@ func (r *planRun) fragment(id FragmentID) []row {
 			r.checkSortedInputs(ops[:i], op)
 			stack[top] = sortRows(stack[top], op.Keys, op.Limit)
 		case *TopK:
-			stack[top] = sortRows(stack[top], []SortKey{op.Score}, op.K)
+			stack[top] = sortRows(stack[top], op.order(), op.K)
 		case *LimitOp:
 			stack[top] = limitRows(stack[top], op.Limit, op.Offset)
 		}

@@ -123,11 +123,16 @@ type (
 		Keys  []SortKey
 		Limit int64
 	}
-	// TopK keeps the K rows with the highest Score, ties broken by
-	// tablet and row id where the stream carries them.
+	// TopK keeps the first K rows in the order of Keys. Rows that tie rank by Ties,
+	// or by all other columns where there are none. With First above 0 it is half
+	// of a distributed top-k: a fragment that ends with it sends First rows, the
+	// best first, and more when it is asked to; over a group of exchange sources
+	// it asks those whose unseen rows may be among the first K.
 	TopK struct {
 		K     int64
-		Score SortKey
+		Keys  []SortKey
+		Ties  []SortKey
+		First int64
 	}
 	// StoredSource pushes stored rows of the recursion around; only the Step of a
 	// RecursiveOp has one. Index 0 is the rows of the last round, others are the

@@ -134,16 +134,15 @@ func (s *stage) share() {
 }
 
 func (p *distributor) planSort(n *Sort) (*stage, error) {
+	if n.Limit >= 0 {
+		return p.planTopK(n)
+	}
 	s, err := p.plan(n.Input)
 	if err != nil {
 		return nil, err
 	}
-	est := s.est.limited(n.Limit, 0)
-	var op Operator = &MergeSort{Keys: n.Keys, Limit: n.Limit}
-	if len(n.Keys) == 1 && n.Keys[0].Descending && n.Limit >= 0 {
-		op = &TopK{K: n.Limit, Score: n.Keys[0]}
-	}
-	return p.inTwoHalves(s, est, op, op), nil
+	sort := &MergeSort{Keys: n.Keys, Limit: n.Limit}
+	return p.inTwoHalves(s, s.est.limited(n.Limit, 0), sort, sort), nil
 }
 
 func (p *distributor) planLimit(n *Limit) (*stage, error) {

@@ -28,6 +28,7 @@ func actionTypes() []actionType {
 	return []actionType{
 		{flightproto.ActionStart, "Register fragments of a query", framed((*Server).start)},
 		{flightproto.ActionCancel, "End the fragments of a query", framed((*Server).cancelQuery)},
+		{flightproto.ActionRefill, "Let a fragment send more of its best rows", framed((*Server).refill)},
 		{flightproto.ActionReport, "End a query that is measured and tell what its fragments did", framed((*Server).report)},
 		{flightproto.ActionTransact, "Prepare, commit, abort or resolve a transaction on one tablet", framed((*Server).transact)},
 		{flightproto.ActionMeta, "Run a command or read of the meta group", framed((*Server).meta)},

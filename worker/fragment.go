@@ -11,6 +11,7 @@ import (
 
 	"skein/columnar"
 	"skein/exec"
+	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
 	"skein/sqlstate"
@@ -55,7 +56,7 @@ func matches(got *arrow.Schema, out *output) error {
 }
 
 // send passes a fragment's rows on until its end.
-func (s *Server) send(ctx context.Context, f *fragment, emit func(*columnar.Batch) error) (err error) {
+func (s *Server) send(ctx context.Context, f *fragment, to *flightproto.BatchWriter) (err error) {
 	began := time.Now()
 	op, err := s.open(ctx, f)
 	if err != nil {
@@ -69,7 +70,10 @@ func (s *Server) send(ctx context.Context, f *fragment, emit func(*columnar.Batc
 			f.stats = s.measured(f, began)
 		}
 	}()
-	return drain(ctx, op, emit)
+	if top := f.portions(); top != nil {
+		return s.sendPortions(ctx, f, op, top, to)
+	}
+	return drain(ctx, op, func(b *columnar.Batch) error { return sent(to.Write(b)) })
 }
 
 // queueBatches is how many batches may wait for each consumer of a fragment

@@ -84,12 +84,11 @@ func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoG
 func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightService_DoGetServer) (err error) {
 	f := out.fragment
 	writer := flightproto.NewStreamWriter(stream, out.stream, nil)
-	emit := func(b *columnar.Batch) error { return sent(writer.Write(b)) }
 	if f.shared != nil {
-		err = s.sendShared(ctx, out, emit)
+		err = s.sendShared(ctx, out, func(b *columnar.Batch) error { return sent(writer.Write(b)) })
 	} else {
 		defer s.registry.end(f)
-		err = s.send(ctx, f, emit)
+		err = s.send(ctx, f, writer)
 	}
 	if err == nil {
 		err = sent(writer.Close())

@@ -60,7 +60,8 @@ type fragment struct {
 
 	// Guarded by registry.mu.
 	running bool
-	shared  *shared // of a running fragment with several consumers
+	shared  *shared    // of a running fragment with several consumers
+	refills chan int64 // rows asked for; nil unless the fragment sends portions
 }
 
 // input is the consuming end of an exchange.
@@ -131,6 +132,9 @@ func (r *registry) add(candidate *query, fragments []*fragment, lease time.Time)
 	}
 	for _, f := range fragments {
 		f.query = q
+		if f.portions() != nil {
+			f.refills = make(chan int64, 1)
+		}
 		q.fragments[f.plan.ID] = f
 	}
 	r.count += len(fragments)
@@ -154,10 +158,7 @@ func (r *registry) claim(queryID string, id planner.FragmentID, exchange planner
 	defer r.mu.Unlock()
 	q, ok := r.queries[queryID]
 	if !ok {
-		if _, gone := r.cancelled[queryID]; gone {
-			return nil, false, flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "query %s was canceled", queryID))
-		}
-		return nil, false, sqlstate.New(sqlstate.UndefinedObject, "query %s has nothing started on this worker", queryID)
+		return nil, false, r.unknown(queryID)
 	}
 	if err := context.Cause(q.ctx); err != nil {
 		return nil, false, err
@@ -186,6 +187,14 @@ func (r *registry) claim(queryID string, id planner.FragmentID, exchange planner
 		return o, start, nil
 	}
 	return nil, false, sqlstate.New(sqlstate.UndefinedObject, "fragment %d of query %s does not send exchange %d", id, queryID, exchange)
+}
+
+// unknown is why there is no such query.
+func (r *registry) unknown(queryID string) error {
+	if _, gone := r.cancelled[queryID]; gone {
+		return flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "query %s was canceled", queryID))
+	}
+	return sqlstate.New(sqlstate.UndefinedObject, "query %s has nothing started on this worker", queryID)
 }
 
 // fansOut reports whether the fragment's rows must be divided or copied.

@@ -153,6 +153,9 @@ func (s *Server) decodeFragment(p *pb.Fragment, ends exchangeEnds) (*fragment, e
 	if len(f.outputs) == 0 {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends its rows nowhere", plan.ID)
 	}
+	if f.portions() != nil && f.fansOut() {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "fragment %d sends portions of its rows to several consumers", plan.ID)
+	}
 	return f, sinksAgree(f)
 }
 

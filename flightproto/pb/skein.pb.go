@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48, 0}
+	return file_skein_proto_rawDescGZIP(), []int{51, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51, 0}
+	return file_skein_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52, 0}
+	return file_skein_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type Type struct {
@@ -2591,7 +2591,9 @@ func (x *MergeSort) GetLimit() int64 {
 type TopK struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	K             int64                  `protobuf:"zigzag64,1,opt,name=k,proto3" json:"k,omitempty"`
-	Score         *SortKey               `protobuf:"bytes,2,opt,name=score,proto3" json:"score,omitempty"`
+	Keys          []*SortKey             `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	Ties          []*SortKey             `protobuf:"bytes,3,rep,name=ties,proto3" json:"ties,omitempty"`
+	First         int64                  `protobuf:"zigzag64,4,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2633,11 +2635,25 @@ func (x *TopK) GetK() int64 {
 	return 0
 }
 
-func (x *TopK) GetScore() *SortKey {
+func (x *TopK) GetKeys() []*SortKey {
 	if x != nil {
-		return x.Score
+		return x.Keys
 	}
 	return nil
+}
+
+func (x *TopK) GetTies() []*SortKey {
+	if x != nil {
+		return x.Ties
+	}
+	return nil
+}
+
+func (x *TopK) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
 }
 
 type LimitOp struct {
@@ -3337,6 +3353,167 @@ func (x *CancelResponse) GetFragments() uint32 {
 	return 0
 }
 
+// Unseen is the app_metadata of the last message of a portion: the producer of a
+// top-k sends no more until it is asked to by skein.refill.
+type Unseen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No unseen row's sort key is below it; it may be cut short.
+	Bound         []byte `protobuf:"bytes,1,opt,name=bound,proto3" json:"bound,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unseen) Reset() {
+	*x = Unseen{}
+	mi := &file_skein_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unseen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unseen) ProtoMessage() {}
+
+func (x *Unseen) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unseen.ProtoReflect.Descriptor instead.
+func (*Unseen) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Unseen) GetBound() []byte {
+	if x != nil {
+		return x.Bound
+	}
+	return nil
+}
+
+// Action skein.refill: lets a fragment that waits behind a portion of its rows
+// send another one, on the stream that its consumer reads.
+type RefillRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
+	Fragment      uint32                 `protobuf:"varint,2,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	Exchange      uint32                 `protobuf:"varint,3,opt,name=exchange,proto3" json:"exchange,omitempty"`
+	Rows          uint64                 `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"` // at most
+	Authorization []byte                 `protobuf:"bytes,5,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefillRequest) Reset() {
+	*x = RefillRequest{}
+	mi := &file_skein_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefillRequest) ProtoMessage() {}
+
+func (x *RefillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
+func (*RefillRequest) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RefillRequest) GetQueryId() string {
+	if x != nil {
+		return x.QueryId
+	}
+	return ""
+}
+
+func (x *RefillRequest) GetFragment() uint32 {
+	if x != nil {
+		return x.Fragment
+	}
+	return 0
+}
+
+func (x *RefillRequest) GetExchange() uint32 {
+	if x != nil {
+		return x.Exchange
+	}
+	return 0
+}
+
+func (x *RefillRequest) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *RefillRequest) GetAuthorization() []byte {
+	if x != nil {
+		return x.Authorization
+	}
+	return nil
+}
+
+type RefillResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefillResponse) Reset() {
+	*x = RefillResponse{}
+	mi := &file_skein_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefillResponse) ProtoMessage() {}
+
+func (x *RefillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefillResponse.ProtoReflect.Descriptor instead.
+func (*RefillResponse) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{45}
+}
+
 // Action skein.report: ends a query that was started with measure, waits until
 // its fragments have stopped, and tells what they did. It can be asked once.
 type ReportRequest struct {
@@ -3349,7 +3526,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3538,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3551,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportRequest) GetQueryId() string {
@@ -3400,7 +3577,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3589,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3602,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReportResponse) GetFragments() []*FragmentReport {
@@ -3448,7 +3625,7 @@ type FragmentReport struct {
 
 func (x *FragmentReport) Reset() {
 	*x = FragmentReport{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3637,7 @@ func (x *FragmentReport) String() string {
 func (*FragmentReport) ProtoMessage() {}
 
 func (x *FragmentReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3650,7 @@ func (x *FragmentReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
 func (*FragmentReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FragmentReport) GetFragment() uint32 {
@@ -3531,7 +3708,7 @@ type OperatorReport struct {
 
 func (x *OperatorReport) Reset() {
 	*x = OperatorReport{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3720,7 @@ func (x *OperatorReport) String() string {
 func (*OperatorReport) ProtoMessage() {}
 
 func (x *OperatorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3733,7 @@ func (x *OperatorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
 func (*OperatorReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OperatorReport) GetParts() uint32 {
@@ -3649,7 +3826,7 @@ type ScanReport struct {
 
 func (x *ScanReport) Reset() {
 	*x = ScanReport{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +3838,7 @@ func (x *ScanReport) String() string {
 func (*ScanReport) ProtoMessage() {}
 
 func (x *ScanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +3851,7 @@ func (x *ScanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
 func (*ScanReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ScanReport) GetSegments() uint64 {
@@ -3740,7 +3917,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3929,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3942,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -3859,7 +4036,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +4048,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +4061,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -3942,7 +4119,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4131,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4144,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{50}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -4015,7 +4192,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4204,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4217,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -4111,7 +4288,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4123,7 +4300,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4136,7 +4313,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -4180,7 +4357,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4369,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4382,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -4239,7 +4416,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4251,7 +4428,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +4441,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54}
+	return file_skein_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -4298,7 +4475,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4310,7 +4487,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4323,7 +4500,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55}
+	return file_skein_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -4380,7 +4557,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4569,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4582,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56}
+	return file_skein_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -4601,10 +4778,12 @@ const file_skein_proto_rawDesc = "" +
 	"\x06schema\x18\x02 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"H\n" +
 	"\tMergeSort\x12%\n" +
 	"\x04keys\x18\x01 \x03(\v2\x11.skein.v1.SortKeyR\x04keys\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x12R\x05limit\"=\n" +
+	"\x05limit\x18\x02 \x01(\x12R\x05limit\"x\n" +
 	"\x04TopK\x12\f\n" +
-	"\x01k\x18\x01 \x01(\x12R\x01k\x12'\n" +
-	"\x05score\x18\x02 \x01(\v2\x11.skein.v1.SortKeyR\x05score\"7\n" +
+	"\x01k\x18\x01 \x01(\x12R\x01k\x12%\n" +
+	"\x04keys\x18\x02 \x03(\v2\x11.skein.v1.SortKeyR\x04keys\x12%\n" +
+	"\x04ties\x18\x03 \x03(\v2\x11.skein.v1.SortKeyR\x04ties\x12\x14\n" +
+	"\x05first\x18\x04 \x01(\x12R\x05first\"7\n" +
 	"\aLimitOp\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x12R\x05limit\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xaf\x02\n" +
@@ -4665,7 +4844,16 @@ const file_skein_proto_rawDesc = "" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
-	"\tfragments\x18\x01 \x01(\rR\tfragments\"P\n" +
+	"\tfragments\x18\x01 \x01(\rR\tfragments\"\x1e\n" +
+	"\x06Unseen\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\fR\x05bound\"\x9c\x01\n" +
+	"\rRefillRequest\x12\x19\n" +
+	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
+	"\bfragment\x18\x02 \x01(\rR\bfragment\x12\x1a\n" +
+	"\bexchange\x18\x03 \x01(\rR\bexchange\x12\x12\n" +
+	"\x04rows\x18\x04 \x01(\x04R\x04rows\x12$\n" +
+	"\rauthorization\x18\x05 \x01(\fR\rauthorization\"\x10\n" +
+	"\x0eRefillResponse\"P\n" +
 	"\rReportRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12$\n" +
 	"\rauthorization\x18\x02 \x01(\fR\rauthorization\"H\n" +
@@ -4795,7 +4983,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -4843,20 +5031,23 @@ var file_skein_proto_goTypes = []any{
 	(*Ticket)(nil),                // 43: skein.v1.Ticket
 	(*CancelRequest)(nil),         // 44: skein.v1.CancelRequest
 	(*CancelResponse)(nil),        // 45: skein.v1.CancelResponse
-	(*ReportRequest)(nil),         // 46: skein.v1.ReportRequest
-	(*ReportResponse)(nil),        // 47: skein.v1.ReportResponse
-	(*FragmentReport)(nil),        // 48: skein.v1.FragmentReport
-	(*OperatorReport)(nil),        // 49: skein.v1.OperatorReport
-	(*ScanReport)(nil),            // 50: skein.v1.ScanReport
-	(*WriteHeader)(nil),           // 51: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 52: skein.v1.WriteResult
-	(*Changes)(nil),               // 53: skein.v1.Changes
-	(*TransactRequest)(nil),       // 54: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 55: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 56: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 57: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 58: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 59: skein.v1.Frame
+	(*Unseen)(nil),                // 46: skein.v1.Unseen
+	(*RefillRequest)(nil),         // 47: skein.v1.RefillRequest
+	(*RefillResponse)(nil),        // 48: skein.v1.RefillResponse
+	(*ReportRequest)(nil),         // 49: skein.v1.ReportRequest
+	(*ReportResponse)(nil),        // 50: skein.v1.ReportResponse
+	(*FragmentReport)(nil),        // 51: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 52: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 53: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 54: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 55: skein.v1.WriteResult
+	(*Changes)(nil),               // 56: skein.v1.Changes
+	(*TransactRequest)(nil),       // 57: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 58: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 59: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 60: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 61: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 62: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -4924,28 +5115,29 @@ var file_skein_proto_depIdxs = []int32{
 	5,  // 62: skein.v1.WindowOp.schema:type_name -> skein.v1.Schema
 	5,  // 63: skein.v1.UnionAll.schema:type_name -> skein.v1.Schema
 	21, // 64: skein.v1.MergeSort.keys:type_name -> skein.v1.SortKey
-	21, // 65: skein.v1.TopK.score:type_name -> skein.v1.SortKey
-	5,  // 66: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
-	23, // 67: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
-	39, // 68: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
-	38, // 69: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
-	9,  // 70: skein.v1.StartRequest.parameters:type_name -> skein.v1.Literal
-	39, // 71: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
-	38, // 72: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
-	40, // 73: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	48, // 74: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
-	49, // 75: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
-	50, // 76: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
-	0,  // 77: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	53, // 78: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
-	1,  // 79: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	2,  // 80: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	53, // 81: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
-	82, // [82:82] is the sub-list for method output_type
-	82, // [82:82] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	21, // 65: skein.v1.TopK.keys:type_name -> skein.v1.SortKey
+	21, // 66: skein.v1.TopK.ties:type_name -> skein.v1.SortKey
+	5,  // 67: skein.v1.Exchange.schema:type_name -> skein.v1.Schema
+	23, // 68: skein.v1.Fragment.operators:type_name -> skein.v1.Operator
+	39, // 69: skein.v1.StartRequest.fragments:type_name -> skein.v1.Fragment
+	38, // 70: skein.v1.StartRequest.exchanges:type_name -> skein.v1.Exchange
+	9,  // 71: skein.v1.StartRequest.parameters:type_name -> skein.v1.Literal
+	39, // 72: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
+	38, // 73: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
+	40, // 74: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
+	51, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	52, // 76: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	53, // 77: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	0,  // 78: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	56, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 80: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 81: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	56, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -4994,7 +5186,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   57,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,7 +25,6 @@ var layers = [][]string{
 	{"cmd"},
 	{"gateway", "worker"},
 	{"sql"},
-	{"merge"},
 	{"flightproto"},
 	{"exec"},
 	{"planner"},
