@@ -71,11 +71,12 @@ func (c *component) positions(columns int) []int {
 	return at
 }
 
-// order joins the leaves greedily: of all pairs of components that an equality
-// connects, the pair with the fewest joined rows comes next. Pairs that are
-// not connected are joined only when no connected pair is left, so a cross
-// join appears only where the conditions ask for one. conds are checked as
-// soon as their columns have come together.
+// order joins the leaves. Few leaves that equalities connect are joined in the
+// cheapest order; else of all pairs of components that an equality connects, the
+// pair with the fewest joined rows comes next. Pairs that are not connected are
+// joined only when no connected pair is left, so a cross join appears only where
+// the conditions ask for one. conds are checked as soon as their columns have
+// come together.
 func (r *joinRegion) order(conds []Expr) *component {
 	var parts []*component
 	for i, l := range r.leaves {
@@ -87,6 +88,7 @@ func (r *joinRegion) order(conds []Expr) *component {
 		}
 		parts = append(parts, c)
 	}
+	parts, conds = r.search(parts, conds)
 	for len(parts) > 1 {
 		var best *candidate
 		for i, a := range parts {
