@@ -203,3 +203,29 @@ func finalRows(rows []row, by []int, calls []AggCall) []row {
 	}
 	return out
 }
+
+// recursiveRows is the rows of a recursion, whose rounds must come to an end.
+func recursiveRows(seed []row, distinct bool, step func(working []row) []row) []row {
+	seen := make(map[string]bool)
+	fresh := func(rows []row) []row {
+		var out []row
+		for _, r := range rows {
+			key := fmt.Sprint(r)
+			if !distinct || !seen[key] {
+				out = append(out, r)
+			}
+			seen[key] = true
+		}
+		return out
+	}
+	var out []row
+	working := fresh(seed)
+	for rounds := 0; len(working) > 0; rounds++ {
+		if rounds > 100 {
+			panic("a recursion does not end")
+		}
+		out = append(out, working...)
+		working = fresh(step(working))
+	}
+	return out
+}

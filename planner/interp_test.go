@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -308,9 +309,28 @@ func evalNode(n Node, db database) []row {
 		return limitRows(evalNode(n.Input, db), n.Limit, n.Offset)
 	case *Aggregate:
 		return completeRows(evalNode(n.Input, db), n.GroupBy, n.Calls)
+	case *With:
+		inner := maps.Clone(db)
+		for _, c := range n.Commons {
+			inner[commonRows(c.ID)] = evalNode(c.Input, inner)
+		}
+		return evalNode(n.Main, inner)
+	case *CommonScan:
+		return scanRows(db[commonRows(n.ID)], n.Columns, nil)
+	case *Recursive:
+		inner := maps.Clone(db)
+		return recursiveRows(evalNode(n.Seed, db), n.Distinct, func(working []row) []row {
+			inner[workingRows(n.ID)] = working
+			return evalNode(n.Step, inner)
+		})
+	case *WorkingScan:
+		return db[workingRows(n.ID)]
 	}
 	panic(fmt.Sprintf("cannot evaluate %T", n))
 }
+
+func commonRows(id CommonID) string  { return fmt.Sprintf("common table %d", id) }
+func workingRows(id CommonID) string { return fmt.Sprintf("working table %d", id) }
 
 // planRun runs a distributed plan: every fragment once, on the rows that its
 // tablets own.
@@ -331,11 +351,26 @@ func (r *planRun) fragment(id FragmentID) []row {
 	if out, ok := r.outputs[id]; ok {
 		return out
 	}
-	ops := r.plan.Fragments[id].Operators
+	out := r.run(r.plan.Fragments[id].Operators, nil)
+	r.outputs[id] = out
+	return out
+}
+
+// run runs operators; stored is what the StoredSources of a recursion's step
+// read.
+func (r *planRun) run(ops []Operator, stored [][]row) []row {
 	var stack [][]row
 	for i, op := range ops {
 		top := len(stack) - 1
 		switch op := op.(type) {
+		case *StoredSource:
+			stack = append(stack, stored[op.Index])
+		case *RecursiveOp:
+			seed := top - op.Inputs
+			inputs := slices.Clone(stack[seed:])
+			stack = append(stack[:seed], recursiveRows(inputs[0], op.Distinct, func(working []row) []row {
+				return r.run(op.Step, append([][]row{working}, inputs[1:]...))
+			}))
 		case *TabletScan:
 			stack = append(stack, scanRows(op.Tablet, r.owned(op.Table, op.Tablet), op.Projection, op.Filter))
 		case *ValuesSource:
@@ -378,7 +413,6 @@ func (r *planRun) fragment(id FragmentID) []row {
 			stack[top] = limitRows(stack[top], op.Limit, op.Offset)
 		}
 	}
-	r.outputs[id] = stack[0]
 	return stack[0]
 }
 

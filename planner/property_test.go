@@ -48,8 +48,17 @@ func randomWorld(t *rapid.T, tb testing.TB) (*world, database) {
 // generator draws random trees. Leaves bounds the scans, and with them the
 // rows of cross joins.
 type generator struct {
-	t      *rapid.T
-	w      *world
+	t       *rapid.T
+	w       *world
+	leaves  int
+	commons []*Common // that leaves may read
+	made    []madeNode
+	nextID  CommonID
+}
+
+// madeNode is a subtree that may be used again.
+type madeNode struct {
+	node   Node
 	leaves int
 }
 
@@ -59,6 +68,30 @@ func (g *generator) node(depth int) Node {
 	if depth == 0 {
 		return g.leaf()
 	}
+	if n := g.again(); n != nil {
+		return n
+	}
+	before := g.leaves
+	n := g.fresh(depth)
+	g.made = append(g.made, madeNode{node: n, leaves: before - g.leaves})
+	return n
+}
+
+// again is sometimes a subtree that there is already, as far as the leaves last.
+func (g *generator) again() Node {
+	if len(g.made) == 0 || g.pick(8, "again") > 0 {
+		return nil
+	}
+	m := g.made[g.pick(len(g.made), "made")]
+	if m.leaves > g.leaves {
+		return nil
+	}
+	g.leaves -= m.leaves
+	return m.node
+}
+
+// fresh is a new subtree.
+func (g *generator) fresh(depth int) Node {
 	switch g.pick(12, "node") {
 	case 0:
 		return g.leaf()
@@ -84,6 +117,9 @@ func (g *generator) node(depth int) Node {
 }
 
 func (g *generator) leaf() Node {
+	if n := g.commonScan(); n != nil {
+		return n
+	}
 	g.leaves--
 	if g.pick(12, "leaf") == 0 {
 		fields := g.w.scan("d").Schema()
@@ -305,19 +341,23 @@ func (g *generator) condition(in Node, depth int) Expr {
 }
 
 func TestOptimizeAndDistributeKeepResults(t *testing.T) {
-	for i := range 20 { // rapid draws 100 trees each time
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) { checkTree(rt, t) })
-		})
+	for name, draw := range map[string]func(*generator) Node{
+		"tree": func(g *generator) Node { g.leaves = 4; return g.node(4) },
+		"with": (*generator).with,
+	} {
+		for i := range 10 { // rapid draws 100 trees each time
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) { checkTree(rt, t, draw) })
+			})
+		}
 	}
 }
 
 // checkTree compares one random tree with its rewritten form and both with
 // their distributed plans.
-func checkTree(rt *rapid.T, t *testing.T) {
+func checkTree(rt *rapid.T, t *testing.T, draw func(*generator) Node) {
 	w, db := randomWorld(rt, t)
-	g := &generator{t: rt, w: w, leaves: 4}
-	root := g.node(4)
+	root := draw(&generator{t: rt, w: w, nextID: 1})
 	want := canonical(evalNode(root, db))
 
 	optimized, err := Optimize(root, w)

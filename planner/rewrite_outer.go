@@ -185,8 +185,8 @@ func (p *pushdown) sink(n *Join, on []JoinKey, residual, rightConds, leftConds [
 	for i, k := range on {
 		columns[i] = k.Left
 	}
-	target, at := ownerOf(n.Left, columns)
-	if target == nil || target == n.Left {
+	target, at, rebuild := ownerOf(n.Left, columns)
+	if target == n.Left {
 		return nil, nil
 	}
 	sunk := &Join{Kind: n.Kind, Left: target, Right: filterBy(n.Right, rightConds)}
@@ -204,73 +204,50 @@ func (p *pushdown) sink(n *Join, on []JoinKey, residual, rightConds, leftConds [
 	if after.rows > before.rows/2 {
 		return nil, nil
 	}
-	return p.push(replaceNode(n.Left, target, sunk), leftConds)
+	return p.push(rebuild(sunk), leftConds)
 }
 
 // ownerOf finds the input below inner joins, filters and renamings that has all
-// the given output columns of n, and where it has them.
-func ownerOf(n Node, columns []int) (Node, []int) {
+// the given output columns of n, where it has them, and what n is with another
+// node of the same output in that place. (The same node may be in others, too.)
+func ownerOf(n Node, columns []int) (owner Node, at []int, rebuild func(Node) Node) {
 	switch n := n.(type) {
 	case *Filter:
 		if containsJoin(n.Input) {
-			return ownerOf(n.Input, columns)
+			return within(n.Input, columns, func(in Node) Node { return &Filter{Input: in, Predicate: n.Predicate} })
 		}
 	case *Project:
 		if !containsJoin(n) {
-			return n, columns
+			break
 		}
 		below := make([]int, len(columns))
 		for i, c := range columns {
-			column, ok := n.Exprs[c].(*Column)
-			if !ok {
-				return n, columns
-			}
-			below[i] = column.Index
+			below[i] = n.Exprs[c].(*Column).Index
 		}
-		return ownerOf(n.Input, below)
+		return within(n.Input, below, func(in Node) Node { return &Project{Input: in, Exprs: n.Exprs, Names: n.Names} })
 	case *Join:
 		if n.Kind != InnerJoin && n.Kind != CrossJoin {
-			return n, columns
+			break
 		}
 		width := len(outputFields(n.Left))
-		ofRight := 0
+		var ofRight []int
 		for _, c := range columns {
 			if c >= width {
-				ofRight++
+				ofRight = append(ofRight, c-width)
 			}
 		}
-		switch ofRight {
+		switch len(ofRight) {
 		case 0:
-			return ownerOf(n.Left, columns)
+			return within(n.Left, columns, func(in Node) Node { return withInputs(n, []Node{in, n.Right}) })
 		case len(columns):
-			below := make([]int, len(columns))
-			for i, c := range columns {
-				below[i] = c - width
-			}
-			return ownerOf(n.Right, below)
+			return within(n.Right, ofRight, func(in Node) Node { return withInputs(n, []Node{n.Left, in}) })
 		}
 	}
-	return n, columns
+	return n, columns, func(in Node) Node { return in }
 }
 
-// replaceNode rebuilds the path of filters, projections and inner joins from n
-// down to one node, with another of the same output in its place.
-func replaceNode(n, old, with Node) Node {
-	if n == old {
-		return with
-	}
-	switch n := n.(type) {
-	case *Filter:
-		return &Filter{Input: replaceNode(n.Input, old, with), Predicate: n.Predicate}
-	case *Project:
-		return &Project{Input: replaceNode(n.Input, old, with), Exprs: n.Exprs, Names: n.Names}
-	case *Join:
-		if n.Kind == InnerJoin || n.Kind == CrossJoin {
-			return &Join{
-				Kind: n.Kind, Left: replaceNode(n.Left, old, with), Right: replaceNode(n.Right, old, with),
-				On: n.On, Residual: n.Residual,
-			}
-		}
-	}
-	return n
+// within is ownerOf for the input of a node that around makes.
+func within(input Node, columns []int, around func(Node) Node) (Node, []int, func(Node) Node) {
+	owner, at, rebuild := ownerOf(input, columns)
+	return owner, at, func(in Node) Node { return around(rebuild(in)) }
 }

@@ -17,6 +17,7 @@ func (p *distributor) planTopK(n *Sort) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.unmerged()
 	est := s.est.limited(n.Limit, 0)
 	top := &TopK{K: n.Limit, Keys: n.Keys}
 	if known {
