@@ -1,12 +1,13 @@
 package planner
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestGolden prints TPC-H-like trees and plans. Commands: "lite" is the tree as
+// TestGolden prints TPC-H-like trees and plans, and those with common tables. Commands: "lite" is the tree as
 // bound, "optimize" the rewritten tree, "plan" the distributed plan of that.
 func TestGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/golden", func(t *testing.T, path string) {
@@ -18,7 +19,9 @@ func TestGolden(t *testing.T) {
 				d.ScanArgs(t, "tablets", &tablets)
 			}
 			w := tpchWorld(t, tablets)
-			root, ok := tpchQueries(w)[query]
+			queries := tpchQueries(w)
+			maps.Copy(queries, commonQueries(w))
+			root, ok := queries[query]
 			if !ok {
 				t.Fatalf("no query %q", query)
 			}
