@@ -56,22 +56,27 @@ func FuzzBind(f *testing.F) {
 func TestBindMutations(t *testing.T) {
 	golden := goldenStatements(t)
 	tables := testCatalog(t)
-	statement := rapid.SampledFrom(golden)
 	rapid.Check(t, func(r *rapid.T) {
-		words := strings.Fields(statement.Draw(r, "statement"))
-		for range rapid.IntRange(1, 3).Draw(r, "splices") {
-			from := strings.Fields(statement.Draw(r, "other"))
-			low := rapid.IntRange(0, len(from)-1).Draw(r, "low")
-			high := rapid.IntRange(low, min(low+4, len(from))).Draw(r, "high")
-			at := rapid.IntRange(0, len(words)).Draw(r, "at")
-			drop := rapid.IntRange(0, min(4, len(words)-at)).Draw(r, "drop")
-			words = slices.Replace(words, at, at+drop, from[low:high]...)
-		}
-		checkBinding(t, tables, strings.Join(words, " "))
+		checkBinding(t, tables, spliced(r, golden))
 		if t.Failed() {
 			r.FailNow()
 		}
 	})
+}
+
+// spliced is one of the statements with some words of others in it.
+func spliced(r *rapid.T, golden []string) string {
+	statement := rapid.SampledFrom(golden)
+	words := strings.Fields(statement.Draw(r, "statement"))
+	for range rapid.IntRange(1, 3).Draw(r, "splices") {
+		from := strings.Fields(statement.Draw(r, "other"))
+		low := rapid.IntRange(0, len(from)-1).Draw(r, "low")
+		high := rapid.IntRange(low, min(low+4, len(from))).Draw(r, "high")
+		at := rapid.IntRange(0, len(words)).Draw(r, "at")
+		drop := rapid.IntRange(0, min(4, len(words)-at)).Draw(r, "drop")
+		words = slices.Replace(words, at, at+drop, from[low:high]...)
+	}
+	return strings.Join(words, " ")
 }
 
 func checkBinding(t *testing.T, tables sql.Catalog, text string) {
