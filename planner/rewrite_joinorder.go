@@ -78,17 +78,7 @@ func (c *component) positions(columns int) []int {
 // the conditions ask for one. conds are checked as soon as their columns have
 // come together.
 func (r *joinRegion) order(conds []Expr) *component {
-	var parts []*component
-	for i, l := range r.leaves {
-		c := &component{node: l.node, leaves: 1 << i, est: l.est, columns: make([]int, l.width+len(l.extra))}
-		for g, column := range r.columns {
-			if column.leaf == i {
-				c.columns[column.local] = g
-			}
-		}
-		parts = append(parts, c)
-	}
-	parts, conds = r.search(parts, conds)
+	parts, conds := r.search(r.components(), conds)
 	for len(parts) > 1 {
 		var best *candidate
 		for i, a := range parts {
@@ -108,6 +98,21 @@ func (r *joinRegion) order(conds []Expr) *component {
 	}
 	parts[0].pending = conds
 	return parts[0]
+}
+
+// components are the leaves, not joined yet.
+func (r *joinRegion) components() []*component {
+	var parts []*component
+	for i, l := range r.leaves {
+		c := &component{node: l.node, leaves: 1 << i, est: l.est, columns: make([]int, l.width+len(l.extra))}
+		for g, column := range r.columns {
+			if column.leaf == i {
+				c.columns[column.local] = g
+			}
+		}
+		parts = append(parts, c)
+	}
+	return parts
 }
 
 // candidate is a possible next join.

@@ -1,7 +1,5 @@
 package planner
 
-import "math/bits"
-
 // maxSearchedLeaves bounds how many leaves that keys connect are ordered by
 // exhaustive search: there are up to 2^n sets of n leaves and 3^n/2 ways to make
 // one of two others. Larger regions are ordered greedily.
@@ -22,7 +20,7 @@ type joinSearch struct {
 
 // searched is the cheapest way found to join a set of leaves.
 type searched struct {
-	component *component // without a node
+	component *component // without a node and with columns that decide its size only
 	cost      float64
 	input     uint64  // bytes that the last join reads
 	left      leafSet // 0 for a single leaf
@@ -108,13 +106,45 @@ func (r *joinRegion) links(parts []*component) []leafSet {
 func (s *joinSearch) run() {
 	s.links = s.region.links(s.leaves)
 	s.best = make([]*searched, 1<<len(s.leaves))
+	decisive := s.decisive()
 	for set := leafSet(1); int(set) < len(s.best); set++ {
 		if set.single() {
-			s.best[set] = &searched{component: s.leaves[set.first()]}
+			s.best[set] = &searched{component: s.leaves[set.first()].only(decisive)}
 			continue
 		}
 		s.best[set] = s.cheapest(set)
 	}
+}
+
+// decisive says which global columns the sizes of joins depend on.
+func (s *joinSearch) decisive() []bool {
+	out := make([]bool, len(s.region.columns))
+	for _, members := range s.region.classes.all() {
+		for _, g := range members {
+			out[g] = true
+		}
+	}
+	for _, cond := range s.conds {
+		walk(cond, func(e Expr) {
+			if c, ok := e.(*Column); ok {
+				out[c.Index] = true
+			}
+		})
+	}
+	return out
+}
+
+// only is the component without its node and columns that are not kept.
+func (c *component) only(keep []bool) *component {
+	out := &component{leaves: c.leaves, est: c.est}
+	out.est.columns = nil
+	for i, g := range c.columns {
+		if keep[g] {
+			out.columns = append(out.columns, g)
+			out.est.columns = append(out.est.columns, c.est.columns[i])
+		}
+	}
+	return out
 }
 
 // cheapest is the best way to join a set, nil if it is not connected. How many
@@ -163,11 +193,11 @@ func (s *joinSearch) joined(a, b *component) *component {
 // build makes the tree that was found for a set. Inputs stay in the order of
 // their first leaves.
 func (s *joinSearch) build(set leafSet) *component {
-	found := s.best[set]
-	if bits.OnesCount64(uint64(set)) == 1 {
-		return found.component
+	if set.single() {
+		return s.leaves[set.first()]
 	}
-	a, b := s.build(found.left), s.build(set&^found.left)
+	left := s.best[set].left
+	a, b := s.build(left), s.build(set&^left)
 	return s.region.join(a, b, s.region.candidate(a, b, s.conds))
 }
 
