@@ -164,6 +164,8 @@ func partialRows(rows []row, by []int, calls []AggCall) []row {
 				r = append(r, fold(g, c.Arg, add))
 			case Avg:
 				r = append(r, fold(g, c.Arg, add), countRows(g, c.Arg))
+			case AnyValue:
+				r = append(r, fold(g, c.Arg, keepFirst))
 			case Min:
 				r = append(r, fold(g, c.Arg, extreme(-1)))
 			case Max:
@@ -192,6 +194,8 @@ func finalRows(rows []row, by []int, calls []AggCall) []row {
 				n, _ := fold(g, at+1, add).(int64)
 				r = append(r, average(fold(g, at, add), n))
 				at++
+			case AnyValue:
+				r = append(r, fold(g, at, keepFirst))
 			case Min:
 				r = append(r, fold(g, at, extreme(-1)))
 			case Max:
@@ -203,6 +207,8 @@ func finalRows(rows []row, by []int, calls []AggCall) []row {
 	}
 	return out
 }
+
+func keepFirst(a, _ any) any { return a }
 
 // recursiveRows is the rows of a recursion, whose rounds must come to an end.
 func recursiveRows(seed []row, distinct bool, step func(working []row) []row) []row {

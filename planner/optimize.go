@@ -30,7 +30,7 @@ func Optimize(root Node, metadata Metadata) (Node, error) {
 		return nil, err
 	}
 	n = inlineCommons(collapseEmpty(pushLimits(n)))
-	n = pruneColumns(n)
+	n = pruneColumns(reduceGroupKeys(n))
 	if n, err = estimator.shareEqual(n); err != nil {
 		return nil, err
 	}

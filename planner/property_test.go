@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -31,7 +32,9 @@ func randomWorld(t *rapid.T, tb testing.TB) (*world, database) {
 				}
 				r = append(r, v)
 			}
-			db[name] = append(db[name], r)
+			if !hasKey(db[name], table, r) {
+				db[name] = append(db[name], r)
+			}
 		}
 		s := TableStats{Rows: uint64(rapid.SampledFrom([]int{0, 1, 10, 1000, 100000}).Draw(t, "rows"))}
 		s.Bytes = s.Rows * uint64(rapid.IntRange(0, 200).Draw(t, "width"))
@@ -43,6 +46,13 @@ func randomWorld(t *rapid.T, tb testing.TB) (*world, database) {
 		w.stats[table.ID] = s
 	}
 	return w, db
+}
+
+// hasKey reports whether one of the rows has the primary key of r.
+func hasKey(rows []row, table *catalog.Table, r row) bool {
+	return len(table.PrimaryKey) > 0 && slices.ContainsFunc(rows, func(other row) bool {
+		return !slices.ContainsFunc(table.PrimaryKey, func(c int) bool { return other[c] != r[c] })
+	})
 }
 
 // generator draws random trees. Leaves bounds the scans, and with them the
@@ -262,7 +272,7 @@ func (g *generator) aggregate(in Node) Node {
 	if len(columns) == 0 {
 		return a
 	}
-	for range g.pick(3, "groups") {
+	for range g.pick(4, "groups") {
 		a.GroupBy = append(a.GroupBy, columns[g.pick(len(columns), "group")])
 	}
 	for i, f := range []AggFunc{Count, Sum, Min, Max, Avg} {

@@ -27,7 +27,8 @@ func (n *Project) Schema() *arrow.Schema { return arrow.NewSchema(outputFields(n
 func (n *Project) Inputs() []Node { return []Node{n.Input} }
 
 // Schema is the group columns as in the input, then one column per call: a
-// count is never NULL, other aggregates may be.
+// count is never NULL, nor is any value of a group if none is; other aggregates
+// may be.
 func (n *Aggregate) Schema() *arrow.Schema { return arrow.NewSchema(outputFields(n), nil) }
 
 // Inputs is the one input.
@@ -128,7 +129,9 @@ func aggregateFields(in []arrow.Field, groupBy []int, calls []AggCall) []arrow.F
 		fields = append(fields, in[g])
 	}
 	for _, c := range calls {
-		fields = append(fields, arrow.Field{Name: c.Name, Type: c.DataType, Nullable: c.Func != Count})
+		// A group has a row, so there is a value if none may be NULL.
+		value := c.Func == AnyValue && len(groupBy) > 0 && c.Arg < len(in) && !in[c.Arg].Nullable
+		fields = append(fields, arrow.Field{Name: c.Name, Type: c.DataType, Nullable: c.Func != Count && !value})
 	}
 	return fields
 }
