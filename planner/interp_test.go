@@ -316,7 +316,7 @@ func evalNode(n Node, db database) []row {
 		}
 		return evalNode(n.Main, inner)
 	case *CommonScan:
-		return scanRows(db[commonRows(n.ID)], n.Columns, nil)
+		return scanRows(0, db[commonRows(n.ID)], n.Columns, nil)
 	case *Recursive:
 		inner := maps.Clone(db)
 		return recursiveRows(evalNode(n.Seed, db), n.Distinct, func(working []row) []row {
