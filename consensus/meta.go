@@ -97,6 +97,11 @@ func (m *Meta) RegisterNode(ctx context.Context, r RegisterNode) (TableReply, er
 	return m.command(ctx, MetaRegisterNode, r)
 }
 
+// AddKey adds a key that envelopes are signed with.
+func (m *Meta) AddKey(ctx context.Context, r AddKey) (TableReply, error) {
+	return m.command(ctx, MetaAddKey, r)
+}
+
 // command replicates a command. When it returns, the local replica has applied
 // it, so Local shows its effect.
 func (m *Meta) command(ctx context.Context, name string, request any) (TableReply, error) {
@@ -200,6 +205,8 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AlterTable)
 	case MetaRegisterNode:
 		return handle(ctx, command, body, m.RegisterNode)
+	case MetaAddKey:
+		return handle(ctx, command, body, m.AddKey)
 	case MetaRepairReplica:
 		return handle(ctx, command, body, m.RepairReplica)
 	case MetaReadSnapshot:

@@ -70,7 +70,7 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 		return c, fmt.Errorf("%w: %v", errBadMetaEntry, err)
 	}
 	switch c.Command {
-	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode,
+	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair:
 		return c, nil
 	}

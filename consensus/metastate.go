@@ -29,6 +29,7 @@ const (
 	recordNode     = 'n'
 	recordAnswer   = 'r'
 	recordRepair   = 'x'
+	recordKeyring  = 'k'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -40,10 +41,11 @@ type metaState struct {
 	names    map[tableName]catalog.TableID // visible tables
 	nodes    map[catalog.NodeID]NodeInfo
 	repairs  map[catalog.TabletID]Repair
-	answers  map[string][]byte // request id -> encoded metaAnswer
-	order    []string          // request ids in log order
-	dirty    map[string][]byte // record key -> value, nil to delete
-	err      error             // first record that could not be encoded
+	keys     []catalog.SigningKey // oldest first
+	answers  map[string][]byte    // request id -> encoded metaAnswer
+	order    []string             // request ids in log order
+	dirty    map[string][]byte    // record key -> value, nil to delete
+	err      error                // first record that could not be encoded
 }
 
 // metaCounters are the numbers that only grow.
@@ -107,6 +109,10 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 	case MetaRegisterNode:
 		id, answer = dispatch(s, c.Body, func(r *RegisterNode) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.registerNode(r) }
+		})
+	case MetaAddKey:
+		id, answer = dispatch(s, c.Body, func(r *AddKey) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.addKey(r) }
 		})
 	case MetaRepairReplica:
 		id, answer = dispatch(s, c.Body, func(r *RepairReplica) (string, func() metaAnswer) {
@@ -350,6 +356,8 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &r); err == nil {
 			s.repairs[r.Tablet] = r
 		}
+	case recordKeyring:
+		err = json.Unmarshal(value, &s.keys)
 	case recordAnswer:
 		var a answerRecord
 		if err = json.Unmarshal(value, &a); err == nil {
@@ -384,7 +392,7 @@ func (s *metaState) tableList() []*catalog.Table {
 // snapshot describes the current state. Tables are shared with the state, which
 // replaces but never modifies them.
 func (s *metaState) snapshot() *MetaSnapshot {
-	snap := &MetaSnapshot{Version: s.counters.Version, Tables: []*catalog.Table{}, Nodes: s.nodeList()}
+	snap := &MetaSnapshot{Version: s.counters.Version, Tables: []*catalog.Table{}, Nodes: s.nodeList(), Keys: s.keys}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]
 		if r.Hidden {

@@ -12,6 +12,7 @@ const (
 	MetaPublishTable = "publish_table" // PublishTable -> TableReply
 	MetaDropTable    = "drop_table"    // DropTable -> TableReply
 	MetaRegisterNode = "register_node" // RegisterNode -> TableReply
+	MetaAddKey       = "add_key"       // AddKey -> TableReply
 	MetaReadSnapshot = "snapshot"      // SnapshotRequest -> MetaSnapshot
 	MetaWatch        = "watch"         // WatchRequest -> WatchReply
 )
@@ -58,6 +59,15 @@ type RegisterNode struct {
 	Node      NodeInfo `json:"node"`
 }
 
+// AddKey adds a key that envelopes are signed with from then on. The meta group
+// gives it its id and keeps a few older ones, for envelopes that are under way.
+type AddKey struct {
+	RequestID string `json:"request_id"`
+	Secret    []byte `json:"secret"` // random, at least MinSecretBytes
+	// First adds the key only if the cluster has none.
+	First bool `json:"first,omitempty"`
+}
+
 // NodeInfo is what the cluster knows of one worker.
 type NodeInfo struct {
 	ID            catalog.NodeID `json:"id"`
@@ -88,6 +98,8 @@ type MetaSnapshot struct {
 	Tables  []*catalog.Table `json:"tables"`           // visible ones, by id
 	Hidden  []HiddenTable    `json:"hidden,omitempty"` // by id
 	Nodes   []NodeInfo       `json:"nodes"`            // by id
+	// Keys sign and check envelopes; the last one signs.
+	Keys []catalog.SigningKey `json:"keys,omitempty"`
 	// Repairs are the replicas that are being replaced, by tablet.
 	Repairs []Repair `json:"repairs,omitempty"`
 }

@@ -178,10 +178,15 @@ func (n *Node) announce(ctx context.Context, request RegisterNode) error {
 	if err != nil {
 		return err
 	}
-	if known, ok := snapshot.Node(request.Node.ID); ok && known == request.Node {
+	if known, ok := snapshot.Node(request.Node.ID); !ok || known != request.Node {
+		if _, err := n.meta.RegisterNode(ctx, request); err != nil {
+			return err
+		}
+	}
+	if len(snapshot.Keys) > 0 {
 		return nil
 	}
-	_, err = n.meta.RegisterNode(ctx, request)
+	_, err = n.meta.AddKey(ctx, AddKey{RequestID: uuid.NewString(), Secret: newSecret(), First: true})
 	return err
 }
 

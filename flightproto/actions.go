@@ -3,8 +3,8 @@ package flightproto
 import "skein/catalog"
 
 // Names of the actions of a worker. Bodies and results are frames around the
-// messages of skein.proto named alike, but for ActionStatus, whose result is
-// a WorkerStatus as JSON.
+// messages of skein.proto named alike, but for ActionStatus, whose body is an
+// envelope and whose result is a WorkerStatus as JSON.
 const (
 	ActionStart    = "skein.start"
 	ActionCancel   = "skein.cancel"

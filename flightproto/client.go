@@ -98,10 +98,10 @@ func (c *Conn) StartFragments(ctx context.Context, request *pb.StartRequest) (*p
 }
 
 // Cancel ends a query's fragments on the worker and returns how many there
-// were. Cancelling an unknown query is no error.
-func (c *Conn) Cancel(ctx context.Context, queryID, reason string) (int, error) {
+// were. Cancelling an unknown query is no error. The authorization is for the query.
+func (c *Conn) Cancel(ctx context.Context, queryID, reason string, authorization []byte) (int, error) {
 	response := &pb.CancelResponse{}
-	err := c.call(ctx, ActionCancel, &pb.CancelRequest{QueryId: queryID, Reason: reason}, response)
+	err := c.call(ctx, ActionCancel, &pb.CancelRequest{QueryId: queryID, Reason: reason, Authorization: authorization}, response)
 	return int(response.GetFragments()), err
 }
 
@@ -118,15 +118,17 @@ func (c *Conn) Transact(ctx context.Context, request *pb.TransactRequest) (*pb.T
 }
 
 // Meta runs one command or read of the meta group; body and the response's
-// body are JSON documents of package consensus.
-func (c *Conn) Meta(ctx context.Context, command string, body []byte) (*pb.MetaResponse, error) {
+// body are JSON documents of package consensus. The authorization is for
+// SubjectMeta; reads need none in a cluster without a secret.
+func (c *Conn) Meta(ctx context.Context, command string, body, authorization []byte) (*pb.MetaResponse, error) {
 	response := &pb.MetaResponse{}
-	return response, c.call(ctx, ActionMeta, &pb.MetaRequest{Command: command, Body: body}, response)
+	return response, c.call(ctx, ActionMeta, &pb.MetaRequest{Command: command, Body: body, Authorization: authorization}, response)
 }
 
-// Status asks for the state of the worker and its tablets.
-func (c *Conn) Status(ctx context.Context) (*WorkerStatus, error) {
-	raw, err := c.action(ctx, ActionStatus, nil)
+// Status asks for the state of the worker and its tablets. The authorization is
+// for SubjectStatus.
+func (c *Conn) Status(ctx context.Context, authorization []byte) (*WorkerStatus, error) {
+	raw, err := c.action(ctx, ActionStatus, authorization)
 	if err != nil {
 		return nil, err
 	}

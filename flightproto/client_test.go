@@ -401,21 +401,21 @@ func TestActions(t *testing.T) {
 	if r, err := conn.StartFragments(ctx, &pb.StartRequest{Snapshot: 41}); err != nil || r.GetClock() != 42 {
 		t.Errorf("start: %v, %v", r, err)
 	}
-	if n, err := conn.Cancel(ctx, "q", "why"); err != nil || n != 2 {
+	if n, err := conn.Cancel(ctx, "q", "why", nil); err != nil || n != 2 {
 		t.Errorf("cancel: %v, %v", n, err)
 	}
 	if r, err := conn.Transact(ctx, &pb.TransactRequest{}); err != nil || r.GetOutcome() != pb.TransactResponse_PREPARED {
 		t.Errorf("transact: %v, %v", r, err)
 	}
-	if s, err := conn.Status(ctx); err != nil || s.Node != 7 {
+	if s, err := conn.Status(ctx, nil); err != nil || s.Node != 7 {
 		t.Errorf("status: %v, %v", s, err)
 	}
-	if _, err := conn.Meta(ctx, "create_table", nil); sqlstate.CodeOf(err) != sqlstate.DuplicateTable {
+	if _, err := conn.Meta(ctx, "create_table", nil, nil); sqlstate.CodeOf(err) != sqlstate.DuplicateTable {
 		t.Errorf("meta: %v", err)
 	}
 	var form *flightproto.MalformedError
 	for _, command := range []string{"silent", "twice", "garbage"} {
-		if _, err := conn.Meta(ctx, command, nil); !errors.As(err, &form) {
+		if _, err := conn.Meta(ctx, command, nil, nil); !errors.As(err, &form) {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
@@ -431,7 +431,7 @@ func TestPool(t *testing.T) {
 	if b, err := pool.Conn(conn.Address()); err != nil || a != b {
 		t.Errorf("second connection to one address: %v", err)
 	}
-	if _, err := a.Status(t.Context()); sqlstate.CodeOf(err) != sqlstate.InternalError {
+	if _, err := a.Status(t.Context(), nil); sqlstate.CodeOf(err) != sqlstate.InternalError {
 		t.Errorf("status: %v", err)
 	}
 	if err := pool.Close(); err != nil {
@@ -452,7 +452,7 @@ func TestPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lost.Close()
-	_, err = lost.Status(t.Context())
+	_, err = lost.Status(t.Context(), nil)
 	if sqlstate.CodeOf(err) != sqlstate.ConnectionFailure || flightproto.ReasonOf(err) != flightproto.Unavailable || !strings.Contains(err.Error(), address) {
 		t.Errorf("a dead worker: %v", err)
 	}

@@ -103,10 +103,24 @@ func classify(err error) *sqlstate.Error {
 		return sqlstate.New(sqlstate.QueryCanceled, "canceled because its time was up: %w", err)
 	case errors.Is(err, context.Canceled):
 		return sqlstate.New(sqlstate.QueryCanceled, "canceled: %w", err)
+	case isOversizedAuthorization(err):
+		return sqlstate.New(sqlstate.InvalidAuthorization, "%w", err)
+	case isUnknownKey(err):
+		return sqlstate.New(sqlstate.InvalidAuthorization, "%w", err)
 	case isProtocolError(err):
 		return sqlstate.New(sqlstate.ProtocolViolation, "%w", err)
 	}
 	return sqlstate.New(sqlstate.InternalError, "%w", err)
+}
+
+func isOversizedAuthorization(err error) bool {
+	var size *SizeError
+	return errors.As(err, &size) && size.What == authorizationPart
+}
+
+func isUnknownKey(err error) bool {
+	var key *UnknownKeyError
+	return errors.As(err, &key)
 }
 
 func isProtocolError(err error) bool {
@@ -121,6 +135,8 @@ func isProtocolError(err error) bool {
 // that only understands gRPC.
 func grpcCode(code sqlstate.Code) codes.Code {
 	switch code {
+	case sqlstate.InsufficientPrivilege:
+		return codes.PermissionDenied
 	case sqlstate.UndefinedTable:
 		return codes.NotFound
 	case sqlstate.UniqueViolation, sqlstate.DuplicateTable:

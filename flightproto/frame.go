@@ -34,6 +34,9 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("protocol version %d is not supported, this build speaks version %d", e.Got, Version)
 }
 
+// authorizationPart names the envelope in a SizeError.
+const authorizationPart = "authorization"
+
 // SizeError refuses an oversized message or part of one.
 type SizeError struct {
 	What  string
@@ -205,7 +208,7 @@ func checkAuthorization(m proto.Message) error {
 		return nil
 	}
 	if n := len(carrier.GetAuthorization()); n > MaxAuthorizationBytes {
-		return &SizeError{What: "authorization", Size: n, Limit: MaxAuthorizationBytes}
+		return &SizeError{What: authorizationPart, Size: n, Limit: MaxAuthorizationBytes}
 	}
 	return nil
 }

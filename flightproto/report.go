@@ -108,10 +108,11 @@ func (d *reportDecoder) operator(o *pb.OperatorReport) planner.OperatorStats {
 }
 
 // Report ends a query that was started with measure and returns what its
-// fragments on the worker did, without those that never ran.
-func (c *Conn) Report(ctx context.Context, queryID string) ([]planner.FragmentStats, error) {
+// fragments on the worker did, without those that never ran. The authorization is
+// for the query.
+func (c *Conn) Report(ctx context.Context, queryID string, authorization []byte) ([]planner.FragmentStats, error) {
 	response := &pb.ReportResponse{}
-	if err := c.call(ctx, ActionReport, &pb.ReportRequest{QueryId: queryID}, response); err != nil {
+	if err := c.call(ctx, ActionReport, &pb.ReportRequest{QueryId: queryID, Authorization: authorization}, response); err != nil {
 		return nil, err
 	}
 	return DecodeReport(response)

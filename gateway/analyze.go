@@ -116,7 +116,7 @@ func (r *run) fetchReport(ctx context.Context, addr string) ([]planner.FragmentS
 	if err != nil {
 		return nil, err
 	}
-	fragments, err := conn.Report(ctx, r.id)
+	fragments, err := conn.Report(ctx, r.id, r.authorization)
 	if err != nil {
 		return nil, err
 	}

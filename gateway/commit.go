@@ -113,6 +113,10 @@ func (w *tableWriter) tellOthers(ctx context.Context, parts []*writePart, ts uin
 func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactRequest) (*pb.TransactResponse, error) {
 	tablet := catalog.TabletID(req.GetTabletId())
 	var last error
+	var err error
+	if req.Authorization, err = g.sign(ctx, req.GetTransactionId()); err != nil {
+		return nil, err
+	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
 		resp, addr, err := g.transactOnce(ctx, snap, tablet, req)
 		if err == nil {

@@ -135,6 +135,9 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
+	if r.authorization, err = g.sign(ctx, id); err != nil {
+		return err
+	}
 	began := time.Now()
 	if r.at == 0 {
 		r.at = g.clock.Now()
@@ -186,21 +189,22 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 
 // run is one attempt of one query.
 type run struct {
-	gw       *Server
-	id       string // of the attempt
-	snap     *snapshot
-	plan     *planner.Plan
-	placed   *placement
-	streams  []*flightproto.StreamSchema        // of the exchanges, where they are forwarded
-	values   []*pb.Literal                      // of the plan's parameters
-	bind     planner.Binder                     // of those in coordinator fragments; nil for none
-	at       uint64                             // snapshot that all tablets are read at
-	started  []string                           // workers that were told of the query, or will be by a ticket
-	riding   *pb.StartRequest                   // set where a ticket takes the place of the start action
-	spools   map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
-	complete bool                               // every row was read: nothing is left to cancel
-	analysis *analysis
-	profiles profiles // of an analyzed query
+	gw            *Server
+	id            string // of the attempt
+	snap          *snapshot
+	plan          *planner.Plan
+	placed        *placement
+	streams       []*flightproto.StreamSchema        // of the exchanges, where they are forwarded
+	values        []*pb.Literal                      // of the plan's parameters
+	bind          planner.Binder                     // of those in coordinator fragments; nil for none
+	at            uint64                             // snapshot that all tablets are read at
+	authorization []byte                             // envelope for the workers
+	started       []string                           // workers that were told of the query, or will be by a ticket
+	riding        *pb.StartRequest                   // set where a ticket takes the place of the start action
+	spools        map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
+	complete      bool                               // every row was read: nothing is left to cancel
+	analysis      *analysis
+	profiles      profiles // of an analyzed query
 }
 
 // start registers the fragments with their workers, all workers at once.
@@ -240,8 +244,8 @@ func (r *run) start(ctx context.Context) error {
 func (r *run) request(s *start) *pb.StartRequest {
 	req := &pb.StartRequest{
 		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
-		LeaseMillis: uint32(fragmentLease.Milliseconds()),
-		Measure:     r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
+		LeaseMillis: uint32(fragmentLease.Milliseconds()), Authorization: r.authorization,
+		Measure: r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 	}
 	if s.program == nil {
 		req.Fragments, req.Exchanges = s.fragments, s.exchanges
@@ -287,8 +291,10 @@ func (r *run) ticket(x *planner.Exchange) *pb.Ticket {
 		MetadataVersion:  r.plan.MetadataVersion,
 		TabletGeneration: r.snap.generation(r.plan.Fragments[x.Producer].Assignment.Tablet),
 	}
-	if x == r.placed.single {
+	if x == r.placed.single && r.riding != nil {
 		t.Start = r.riding
+	} else {
+		t.Authorization = r.authorization
 	}
 	return t
 }
@@ -439,7 +445,7 @@ func (r *run) finish() {
 			defer cancel()
 			conn, err := r.gw.workers.conn(addr)
 			if err == nil {
-				_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query")
+				_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query", r.authorization)
 			}
 			if err != nil && !errors.Is(err, context.Canceled) {
 				r.gw.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skein/catalog"
 	"skein/consensus"
 	"skein/flightproto"
 	"skein/sqlstate"
@@ -31,10 +32,11 @@ const (
 // one of them changes. Readers take a snapshot once per attempt and so see one
 // metadata version throughout.
 type directory struct {
-	workers *workers
-	seeds   []string
-	log     *slog.Logger
-	observe func(clock uint64)
+	workers   *workers
+	seeds     []string
+	log       *slog.Logger
+	observe   func(clock uint64)
+	authority *flightproto.Authority
 
 	current atomic.Pointer[snapshot]
 
@@ -44,10 +46,11 @@ type directory struct {
 	kick    chan struct{} // asks for a status round now
 }
 
-func newDirectory(w *workers, seeds []string, log *slog.Logger, observe func(uint64)) *directory {
+func newDirectory(w *workers, seeds []string, log *slog.Logger, observe func(uint64), secret string) *directory {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &directory{workers: w, seeds: slices.Clone(seeds), log: log, observe: observe, stop: stop, kick: make(chan struct{}, 1)}
 	d.current.Store(newSnapshot(&consensus.MetaSnapshot{}, nil))
+	d.authority = flightproto.NewAuthority(func() []catalog.SigningKey { return d.Current().meta.Keys }, secret, time.Now)
 	d.running.Go(func() { d.watch(ctx) })
 	d.running.Go(func() { d.poll(ctx) })
 	return d
@@ -97,6 +100,10 @@ func (d *directory) meta(ctx context.Context, command string, request, reply any
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", command, err)
 	}
+	envelope, err := d.authority.SignMeta(gatewayUser)
+	if err != nil {
+		return err
+	}
 	last := error(sqlstate.New(sqlstate.CannotConnectNow, "no worker is known"))
 	for _, addr := range d.addresses() {
 		conn, err := d.workers.conn(addr)
@@ -104,7 +111,7 @@ func (d *directory) meta(ctx context.Context, command string, request, reply any
 			last = err
 			continue
 		}
-		resp, err := conn.Meta(ctx, command, body)
+		resp, err := conn.Meta(ctx, command, body, envelope)
 		if err == nil {
 			d.observe(resp.GetClock())
 			if err := json.Unmarshal(resp.GetBody(), reply); err != nil {
@@ -219,7 +226,11 @@ func (d *directory) pollOnce(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			status, err := conn.Status(ctx)
+			envelope, err := d.authority.Sign(flightproto.Claims{User: gatewayUser, Subject: flightproto.SubjectStatus, Expires: time.Now().Add(time.Minute)})
+			if err != nil {
+				return // a snapshot without keys has no workers to ask for long
+			}
+			status, err := conn.Status(ctx, envelope)
 			if err != nil {
 				d.workers.failed(n.FlightAddress, err)
 				return

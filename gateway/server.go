@@ -26,6 +26,11 @@ type Config struct {
 	Logger  *slog.Logger
 	// Registerer receives the gateway's metrics; nil for none.
 	Registerer prometheus.Registerer
+	// ClusterSecret is what workers and gateways know each other by; workers that
+	// have one tell the cluster's metadata to nobody without it.
+	ClusterSecret string
+	// Identify tells who makes a call; nil takes all for AnonymousUser.
+	Identify func(context.Context) Identity
 	// Version is told to clients as the server's version.
 	Version string
 	// StatementTimeout ends statements that run longer; 0 is no limit.
@@ -54,6 +59,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.SpillDir == "" {
 		c.SpillDir = os.TempDir()
+	}
+	if c.Identify == nil {
+		c.Identify = func(context.Context) Identity { return Identity{User: AnonymousUser} }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -122,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("starting the SQL service: %w", err)
 	}
 	g.service = newService(sql)
-	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe)
+	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe, cfg.ClusterSecret)
 	return g, nil
 }
 

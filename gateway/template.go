@@ -131,7 +131,7 @@ func (t *template) prepare(p *placement) error {
 		p.starts[addr].fragments = append(p.starts[addr].fragments, fragment)
 	}
 	for _, x := range t.plan.Exchanges {
-		if err := p.addExchange(x); err != nil {
+		if err := p.addExchange(x, t.plan.Fragments[x.Producer]); err != nil {
 			return err
 		}
 	}
@@ -150,12 +150,13 @@ func (t *template) prepare(p *placement) error {
 	return nil
 }
 
-func (p *placement) addExchange(x *planner.Exchange) error {
+func (p *placement) addExchange(x *planner.Exchange, producer *planner.Fragment) error {
 	from, to := p.address[x.Producer], p.address[x.Consumer]
 	message, err := flightproto.EncodeExchange(x, from)
 	if err != nil {
 		return fmt.Errorf("encoding exchange %d: %w", x.ID, err)
 	}
+	message.ProducerGeneration = p.snap.generation(producer.Assignment.Tablet)
 	if from != "" {
 		p.starts[from].exchanges = append(p.starts[from].exchanges, message)
 	}

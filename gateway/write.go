@@ -241,6 +241,9 @@ func (w *tableWriter) open(ctx context.Context, p *writePart, header *pb.WriteHe
 	if err != nil {
 		return err
 	}
+	if header.Authorization, err = w.gw.sign(ctx, w.txn); err != nil {
+		return err
+	}
 	schema := w.schema
 	if header.GetDeletes() {
 		schema = deletedSchema()

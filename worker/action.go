@@ -101,6 +101,9 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 	if request.GetQueryId() == "" {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a cancel needs a query id")
 	}
+	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
+		return nil, err
+	}
 	reason := request.GetReason()
 	if reason == "" {
 		reason = "canceling statement due to user request"
@@ -113,7 +116,7 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 
 // meta passes a command or read on to the meta group.
 func (s *Server) meta(ctx context.Context, request *pb.MetaRequest) (*pb.MetaResponse, error) {
-	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+	if err := s.authorizeMeta(ctx, request); err != nil {
 		return nil, err
 	}
 	body, err := s.cfg.Node.DoMeta(ctx, request.GetCommand(), request.GetBody())
@@ -124,8 +127,8 @@ func (s *Server) meta(ctx context.Context, request *pb.MetaRequest) (*pb.MetaRes
 }
 
 func (s *Server) statusAction(ctx context.Context, body []byte) ([]byte, error) {
-	if len(body) > 0 {
-		return nil, sqlstate.New(sqlstate.ProtocolViolation, "%s takes no body", flightproto.ActionStatus)
+	if err := s.authorize(ctx, flightproto.SubjectStatus, body); err != nil {
+		return nil, err
 	}
 	status, err := s.Status(ctx)
 	if err != nil {

@@ -254,9 +254,11 @@ func (r *exchangeReader) OpenExchange(ctx context.Context, source *planner.Excha
 		return nil, err
 	}
 	return conn.Fetch(ctx, &pb.Ticket{
-		QueryId:         r.fragment.query.id,
-		Fragment:        uint32(end.exchange.Producer),
-		Exchange:        uint32(end.exchange.ID),
-		MetadataVersion: r.fragment.query.metadataVersion,
+		QueryId:          r.fragment.query.id,
+		Fragment:         uint32(end.exchange.Producer),
+		Exchange:         uint32(end.exchange.ID),
+		MetadataVersion:  r.fragment.query.metadataVersion,
+		TabletGeneration: end.generation,
+		Authorization:    r.fragment.query.authorization,
 	}, end.exchange.Schema)
 }

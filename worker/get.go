@@ -25,13 +25,13 @@ func (s *Server) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer
 	if err := flightproto.Decode(t.GetTicket(), ticket, flightproto.MaxTicketBytes); err != nil {
 		return flightproto.ToStatus(err)
 	}
-	if err := s.authorize(stream.Context(), ticket.GetAuthorization()); err != nil {
-		return flightproto.ToStatus(err)
+	if ticket.GetStart() != nil { // whose envelope is for the same query
+		err = s.startRiding(stream, ticket)
+	} else {
+		err = s.authorize(stream.Context(), ticket.GetQueryId(), ticket.GetAuthorization())
 	}
-	if ticket.GetStart() != nil {
-		if err := s.startRiding(stream, ticket); err != nil {
-			return flightproto.ToStatus(err)
-		}
+	if err != nil {
+		return flightproto.ToStatus(err)
 	}
 	out, start, err := s.registry.claim(ticket.GetQueryId(),
 		planner.FragmentID(ticket.GetFragment()), planner.ExchangeID(ticket.GetExchange()), ticket.GetTabletGeneration())

@@ -439,7 +439,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 // fragmentsOf is how many fragments a worker holds.
 func (n *node) fragments() int {
-	status, err := n.conn.Status(n.t.Context())
+	status, err := n.conn.Status(n.t.Context(), nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}

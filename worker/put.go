@@ -122,7 +122,7 @@ func (s *Server) writable(ctx context.Context, header *pb.WriteHeader) (*catalog
 	if header.GetTransactionId() == "" {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a write needs a transaction id")
 	}
-	if err := s.authorize(ctx, header.GetAuthorization()); err != nil {
+	if err := s.authorize(ctx, header.GetTransactionId(), header.GetAuthorization()); err != nil {
 		return nil, err
 	}
 	if err := s.awaitMetadata(ctx, header.GetMetadataVersion()); err != nil {

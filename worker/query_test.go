@@ -334,7 +334,7 @@ func TestCancelEndsStreamsAndRefusesLateStarts(t *testing.T) {
 		if _, err := stream.Next(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if ended, err := n.conn.Cancel(t.Context(), p.id, "because"); err != nil || ended != 1 {
+		if ended, err := n.conn.Cancel(t.Context(), p.id, "because", nil); err != nil || ended != 1 {
 			t.Errorf("cancel ended %d fragments, %v", ended, err)
 		}
 		for err == nil {
@@ -352,7 +352,7 @@ func TestCancelEndsStreamsAndRefusesLateStarts(t *testing.T) {
 	}
 	early := newPlan()
 	early.exchange(early.scan(n, table, 0, nil), coordinator, merge(table))
-	if ended, err := n.conn.Cancel(t.Context(), early.id, ""); err != nil || ended != 0 {
+	if ended, err := n.conn.Cancel(t.Context(), early.id, "", nil); err != nil || ended != 0 {
 		t.Errorf("cancelling an unknown query: %d, %v", ended, err)
 	}
 	if _, err := n.conn.StartFragments(t.Context(), early.requests(t, 1)[n]); flightproto.ReasonOf(err) != flightproto.Cancelled {
@@ -424,7 +424,7 @@ func TestDisconnectAndDeadlineEndFragments(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stream == nil { // a slow machine met the deadline before the claim
-			if _, err := n.conn.Cancel(t.Context(), p.id, "not claimed"); err != nil {
+			if _, err := n.conn.Cancel(t.Context(), p.id, "not claimed", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -457,7 +457,7 @@ func TestMemoryBudgetIsReleased(t *testing.T) {
 		t.Errorf("a sort beyond its budget: %v", err)
 	}
 	eventually(t, "the memory is given back", func() bool {
-		status, err := n.conn.Status(t.Context())
+		status, err := n.conn.Status(t.Context(), nil)
 		return err == nil && status.MemoryBytes == 0 && status.Fragments == 0
 	})
 }
@@ -490,7 +490,7 @@ func TestCloseDrains(t *testing.T) {
 	if flightproto.ReasonOf(err) != flightproto.Unavailable {
 		t.Errorf("the stream of a closing worker: %v", err)
 	}
-	if _, err := n.conn.Status(t.Context()); flightproto.ReasonOf(err) != flightproto.Unavailable {
+	if _, err := n.conn.Status(t.Context(), nil); flightproto.ReasonOf(err) != flightproto.Unavailable {
 		t.Errorf("a request to a closed worker: %v", err)
 	}
 }

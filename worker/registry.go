@@ -37,7 +37,8 @@ type query struct {
 	id              string
 	snapshot        uint64 // HLC timestamp of its reads
 	metadataVersion uint64
-	measured, timed bool // its fragments are profiled, with their times
+	authorization   []byte // envelope that the query was started with, for other workers
+	measured, timed bool   // its fragments are profiled, with their times
 	budget          *exec.Budget
 	pins            *pins
 	ctx             context.Context // ends with the query; the cause says why
@@ -66,9 +67,10 @@ type fragment struct {
 
 // input is the consuming end of an exchange.
 type input struct {
-	exchange *planner.Exchange
-	stream   *flightproto.StreamSchema
-	address  string // of the producer
+	exchange   *planner.Exchange
+	stream     *flightproto.StreamSchema
+	address    string // of the producer
+	generation uint64 // of the producer's tablet; 0 is not compared
 }
 
 // output is the producing end of an exchange.

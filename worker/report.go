@@ -112,7 +112,7 @@ func (s *Server) report(ctx context.Context, request *pb.ReportRequest) (*pb.Rep
 	if request.GetQueryId() == "" {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a report needs a query id")
 	}
-	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
 		return nil, err
 	}
 	fragments, ok := s.registry.takeReport(ctx, request.GetQueryId(),

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -59,7 +58,7 @@ func TestReportCoversExchangesBetweenWorkers(t *testing.T) {
 	checkIDs(t, append(all[0], all[1]...), 0, 2*each)
 	stats := map[planner.FragmentID]planner.FragmentStats{}
 	for i, n := range c.nodes {
-		fragments, err := n.conn.Report(t.Context(), p.id)
+		fragments, err := n.conn.Report(t.Context(), p.id, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +86,7 @@ func TestReportCoversExchangesBetweenWorkers(t *testing.T) {
 		}
 	}
 	for _, n := range c.nodes {
-		if _, err := n.conn.Report(t.Context(), p.id); sqlstate.CodeOf(err) != sqlstate.UndefinedObject {
+		if _, err := n.conn.Report(t.Context(), p.id, nil); sqlstate.CodeOf(err) != sqlstate.UndefinedObject {
 			t.Errorf("a report is given out again: %v", err)
 		}
 	}
@@ -114,7 +113,7 @@ func TestReportOfQueriesThatStopEarly(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	fragments, err := n.conn.Report(t.Context(), p.id)
+	fragments, err := n.conn.Report(t.Context(), p.id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,29 +139,26 @@ func TestReportRefusals(t *testing.T) {
 		p := newPlan()
 		p.exchange(p.scan(n, table, 0, nil), coordinator, merge(table))
 		prepare(p)
-		if _, err := n.conn.Report(t.Context(), p.id); sqlstate.CodeOf(err) != sqlstate.UndefinedObject {
+		if _, err := n.conn.Report(t.Context(), p.id, nil); sqlstate.CodeOf(err) != sqlstate.UndefinedObject {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
-	if _, err := n.conn.Report(t.Context(), ""); sqlstate.CodeOf(err) != sqlstate.ProtocolViolation {
+	if _, err := n.conn.Report(t.Context(), "", nil); sqlstate.CodeOf(err) != sqlstate.ProtocolViolation {
 		t.Errorf("no query: %v", err)
 	}
 }
 
 func mustCancel(t *testing.T, n *node, id string) {
 	t.Helper()
-	if _, err := n.conn.Cancel(t.Context(), id, "test"); err != nil {
+	if _, err := n.conn.Cancel(t.Context(), id, "test", nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // Reports are authorized like everything else.
 func TestReportIsAuthorized(t *testing.T) {
-	refused := sqlstate.New(sqlstate.ObjectInUse, "not today")
-	c := newCluster(t, 1, func(cfg *worker.Config) {
-		cfg.Authorize = func(context.Context, []byte) error { return refused }
-	})
-	if _, err := c.nodes[0].conn.Report(t.Context(), "q"); sqlstate.CodeOf(err) != refused.Code {
+	c := newCluster(t, 1, func(cfg *worker.Config) { cfg.Authority = authority(1) })
+	if _, err := c.nodes[0].conn.Report(t.Context(), "q", nil); sqlstate.CodeOf(err) != sqlstate.InvalidAuthorization {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -184,7 +180,7 @@ func TestReportShowsWhatScansSkip(t *testing.T) {
 	if err != nil || len(ids) != 5000 {
 		t.Fatalf("%d rows, %v", len(ids), err)
 	}
-	fragments, err := n.conn.Report(t.Context(), p.id)
+	fragments, err := n.conn.Report(t.Context(), p.id, nil)
 	if err != nil || len(fragments) != 1 {
 		t.Fatalf("%+v, %v", fragments, err)
 	}

@@ -147,7 +147,13 @@ func (r *resolver) resolve(ctx context.Context, tablet catalog.TabletID, t stora
 
 // ask gets the outcome from the primary, here or on another node.
 func (r *resolver) ask(ctx context.Context, t storage.InDoubt) (pb.TransactResponse_Outcome, uint64, error) {
-	request := &pb.TransactRequest{Step: pb.TransactRequest_RESOLVE, TransactionId: t.Txn, TabletId: uint64(t.Primary)}
+	envelope, err := r.server.signed(t.Txn)
+	if err != nil {
+		return 0, 0, err
+	}
+	request := &pb.TransactRequest{
+		Step: pb.TransactRequest_RESOLVE, TransactionId: t.Txn, TabletId: uint64(t.Primary), Authorization: envelope,
+	}
 	if _, ok := r.server.cfg.Node.Tablet(t.Primary); ok {
 		response, err := r.server.transact(ctx, request)
 		return response.GetOutcome(), response.GetCommitTimestamp(), err

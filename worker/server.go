@@ -26,9 +26,9 @@ type Config struct {
 	// Registerer receives the worker's metrics; nil for none.
 	Registerer prometheus.Registerer
 
-	// Authorize checks the authorization envelope of a request; nil lets all
-	// pass that are not oversized.
-	Authorize func(ctx context.Context, envelope []byte) error
+	// Authority checks the envelopes of requests and signs those to other
+	// workers; nil lets all pass that are not oversized.
+	Authority *flightproto.Authority
 
 	MaxFragments     int           // registered at once, default 1,024
 	Parallelism      int           // goroutines per pipeline, default GOMAXPROCS
@@ -215,17 +215,6 @@ func (s *Server) sweepLeases() {
 			s.log.Warn("query swept, its lease ran out", "query_id", id)
 		}
 	}
-}
-
-// authorize bounds and checks an authorization envelope.
-func (s *Server) authorize(ctx context.Context, envelope []byte) error {
-	if n := len(envelope); n > flightproto.MaxAuthorizationBytes {
-		return &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
-	}
-	if s.cfg.Authorize == nil {
-		return nil
-	}
-	return s.cfg.Authorize(ctx, envelope)
 }
 
 // observe moves the clock past a timestamp seen in a request.

@@ -27,7 +27,7 @@ func (s *Server) register(ctx context.Context, request *pb.StartRequest) (*query
 	if request.GetQueryId() == "" || len(request.GetFragments()) == 0 && len(request.GetPlanDigest()) == 0 {
 		return nil, nil, sqlstate.New(sqlstate.ProtocolViolation, "a start needs a query id and fragments")
 	}
-	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
 		return nil, nil, err
 	}
 	if err := s.observe(request.GetSnapshot()); err != nil {
@@ -63,6 +63,7 @@ func (s *Server) newQuery(request *pb.StartRequest) *query {
 		snapshot:        request.GetSnapshot(),
 		metadataVersion: request.GetMetadataVersion(),
 		budget:          exec.NewBudget("query", limit, s.budget),
+		authorization:   request.GetAuthorization(),
 		measured:        request.GetMeasure(),
 		timed:           request.GetMeasureTime(),
 		pins:            newPins(),
@@ -133,7 +134,7 @@ func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
 		if _, dup := ends[x.ID]; dup {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
 		}
-		ends[x.ID] = input{exchange: x, stream: flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)), address: p.GetProducerAddress()}
+		ends[x.ID] = input{exchange: x, stream: flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)), address: p.GetProducerAddress(), generation: p.GetProducerGeneration()}
 	}
 	return ends, nil
 }

@@ -11,7 +11,7 @@ import (
 
 // transact runs one step of a transaction on a tablet hosted here.
 func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb.TransactResponse, error) {
-	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+	if err := s.authorize(ctx, request.GetTransactionId(), request.GetAuthorization()); err != nil {
 		return nil, err
 	}
 	command, err := s.stepCommand(request)

@@ -220,7 +220,7 @@ func TestWriteHeadersAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the write is open", func() bool {
-		status, err := n.conn.Status(t.Context())
+		status, err := n.conn.Status(t.Context(), nil)
 		return err == nil && status.Writes == 1
 	})
 	if _, err := n.write(table, 0, "u", true, 0, 1); flightproto.ReasonOf(err) != flightproto.Reservation {
@@ -352,14 +352,14 @@ func TestMetaAndStatus(t *testing.T) {
 	n := c.nodes[0]
 	table := c.createTable("t", nil, 0)
 	n.mustWrite(table, 0, "a", 0, 1000)
-	response, err := n.conn.Meta(t.Context(), "snapshot", []byte(`{}`))
+	response, err := n.conn.Meta(t.Context(), "snapshot", []byte(`{}`), nil)
 	if err != nil || string(response.GetBody()) != "snapshot:{}" || response.GetClock() == 0 {
 		t.Errorf("meta: %v, %v", response, err)
 	}
-	if _, err := n.conn.Meta(t.Context(), "fail", nil); flightproto.ReasonOf(err) != flightproto.Unavailable {
+	if _, err := n.conn.Meta(t.Context(), "fail", nil, nil); flightproto.ReasonOf(err) != flightproto.Unavailable {
 		t.Errorf("a meta group without quorum: %v", err)
 	}
-	status, err := n.conn.Status(t.Context())
+	status, err := n.conn.Status(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51, 0}
+	return file_skein_proto_rawDescGZIP(), []int{52, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54, 0}
+	return file_skein_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55, 0}
+	return file_skein_proto_rawDescGZIP(), []int{56, 0}
 }
 
 type Type struct {
@@ -2722,8 +2722,10 @@ type Exchange struct {
 	Schema          *Schema                `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
 	Fingerprint     uint64                 `protobuf:"varint,9,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	ProducerAddress string                 `protobuf:"bytes,10,opt,name=producer_address,json=producerAddress,proto3" json:"producer_address,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of the tablet that the producer works on, for the ticket; 0 is not compared.
+	ProducerGeneration uint64 `protobuf:"varint,11,opt,name=producer_generation,json=producerGeneration,proto3" json:"producer_generation,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Exchange) Reset() {
@@ -2826,6 +2828,13 @@ func (x *Exchange) GetProducerAddress() string {
 	return ""
 }
 
+func (x *Exchange) GetProducerGeneration() uint64 {
+	if x != nil {
+		return x.ProducerGeneration
+	}
+	return 0
+}
+
 type Fragment struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Id               uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2918,6 +2927,76 @@ func (x *Fragment) GetMaxSpillBytes() uint64 {
 	return 0
 }
 
+// What an authorization envelope says, see Authority.
+type Claims struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	User  string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Roles []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
+	// What it is for: the id of a query or transaction, or "meta" or "status".
+	Subject           string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	ExpiresUnixMillis int64  `protobuf:"varint,4,opt,name=expires_unix_millis,json=expiresUnixMillis,proto3" json:"expires_unix_millis,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Claims) Reset() {
+	*x = Claims{}
+	mi := &file_skein_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claims) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claims) ProtoMessage() {}
+
+func (x *Claims) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claims.ProtoReflect.Descriptor instead.
+func (*Claims) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Claims) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Claims) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *Claims) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Claims) GetExpiresUnixMillis() int64 {
+	if x != nil {
+		return x.ExpiresUnixMillis
+	}
+	return 0
+}
+
 // Action skein.start: registers fragments of one query on a worker. They run
 // when their outputs are pulled.
 type StartRequest struct {
@@ -2945,7 +3024,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3036,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[37]
+	mi := &file_skein_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3049,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{37}
+	return file_skein_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StartRequest) GetQueryId() string {
@@ -3075,7 +3154,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3166,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[38]
+	mi := &file_skein_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3179,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{38}
+	return file_skein_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Program) GetFragments() []*Fragment {
@@ -3126,7 +3205,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3217,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[39]
+	mi := &file_skein_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3230,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{39}
+	return file_skein_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StartResponse) GetClock() uint64 {
@@ -3178,7 +3257,7 @@ type Ticket struct {
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3269,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[40]
+	mi := &file_skein_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3282,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{40}
+	return file_skein_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Ticket) GetQueryId() string {
@@ -3261,13 +3340,14 @@ type CancelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Authorization []byte                 `protobuf:"bytes,3,opt,name=authorization,proto3" json:"authorization,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3359,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[41]
+	mi := &file_skein_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3372,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{41}
+	return file_skein_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelRequest) GetQueryId() string {
@@ -3309,6 +3389,13 @@ func (x *CancelRequest) GetReason() string {
 	return ""
 }
 
+func (x *CancelRequest) GetAuthorization() []byte {
+	if x != nil {
+		return x.Authorization
+	}
+	return nil
+}
+
 type CancelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fragments     uint32                 `protobuf:"varint,1,opt,name=fragments,proto3" json:"fragments,omitempty"` // ended by this call
@@ -3318,7 +3405,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3417,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3430,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{42}
+	return file_skein_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelResponse) GetFragments() uint32 {
@@ -3365,7 +3452,7 @@ type Unseen struct {
 
 func (x *Unseen) Reset() {
 	*x = Unseen{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3464,7 @@ func (x *Unseen) String() string {
 func (*Unseen) ProtoMessage() {}
 
 func (x *Unseen) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3477,7 @@ func (x *Unseen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unseen.ProtoReflect.Descriptor instead.
 func (*Unseen) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Unseen) GetBound() []byte {
@@ -3415,7 +3502,7 @@ type RefillRequest struct {
 
 func (x *RefillRequest) Reset() {
 	*x = RefillRequest{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3514,7 @@ func (x *RefillRequest) String() string {
 func (*RefillRequest) ProtoMessage() {}
 
 func (x *RefillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3527,7 @@ func (x *RefillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
 func (*RefillRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RefillRequest) GetQueryId() string {
@@ -3486,7 +3573,7 @@ type RefillResponse struct {
 
 func (x *RefillResponse) Reset() {
 	*x = RefillResponse{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3585,7 @@ func (x *RefillResponse) String() string {
 func (*RefillResponse) ProtoMessage() {}
 
 func (x *RefillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3598,7 @@ func (x *RefillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillResponse.ProtoReflect.Descriptor instead.
 func (*RefillResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 // Action skein.report: ends a query that was started with measure, waits until
@@ -3526,7 +3613,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3625,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3638,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReportRequest) GetQueryId() string {
@@ -3577,7 +3664,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3676,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3689,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportResponse) GetFragments() []*FragmentReport {
@@ -3625,7 +3712,7 @@ type FragmentReport struct {
 
 func (x *FragmentReport) Reset() {
 	*x = FragmentReport{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3724,7 @@ func (x *FragmentReport) String() string {
 func (*FragmentReport) ProtoMessage() {}
 
 func (x *FragmentReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3737,7 @@ func (x *FragmentReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
 func (*FragmentReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FragmentReport) GetFragment() uint32 {
@@ -3708,7 +3795,7 @@ type OperatorReport struct {
 
 func (x *OperatorReport) Reset() {
 	*x = OperatorReport{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +3807,7 @@ func (x *OperatorReport) String() string {
 func (*OperatorReport) ProtoMessage() {}
 
 func (x *OperatorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +3820,7 @@ func (x *OperatorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
 func (*OperatorReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OperatorReport) GetParts() uint32 {
@@ -3826,7 +3913,7 @@ type ScanReport struct {
 
 func (x *ScanReport) Reset() {
 	*x = ScanReport{}
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3925,7 @@ func (x *ScanReport) String() string {
 func (*ScanReport) ProtoMessage() {}
 
 func (x *ScanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3938,7 @@ func (x *ScanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
 func (*ScanReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{50}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ScanReport) GetSegments() uint64 {
@@ -3917,7 +4004,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4016,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4029,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -4036,7 +4123,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4135,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4148,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -4119,7 +4206,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4218,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4231,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -4192,7 +4279,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4291,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4304,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -4288,7 +4375,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4387,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4400,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -4357,7 +4444,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4369,7 +4456,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4382,7 +4469,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56}
+	return file_skein_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -4416,7 +4503,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4428,7 +4515,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4441,7 +4528,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57}
+	return file_skein_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -4475,7 +4562,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4574,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4587,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{58}
+	return file_skein_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -4557,7 +4644,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4656,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4669,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{59}
+	return file_skein_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -4786,7 +4873,7 @@ const file_skein_proto_rawDesc = "" +
 	"\x05first\x18\x04 \x01(\x12R\x05first\"7\n" +
 	"\aLimitOp\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x12R\x05limit\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xaf\x02\n" +
+	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xe0\x02\n" +
 	"\bExchange\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\rR\bproducer\x12\x1a\n" +
@@ -4800,7 +4887,8 @@ const file_skein_proto_rawDesc = "" +
 	"\x06schema\x18\b \x01(\v2\x10.skein.v1.SchemaR\x06schema\x12 \n" +
 	"\vfingerprint\x18\t \x01(\x04R\vfingerprint\x12)\n" +
 	"\x10producer_address\x18\n" +
-	" \x01(\tR\x0fproducerAddress\"\x8e\x02\n" +
+	" \x01(\tR\x0fproducerAddress\x12/\n" +
+	"\x13producer_generation\x18\v \x01(\x04R\x12producerGeneration\"\x8e\x02\n" +
 	"\bFragment\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\x04R\btabletId\x12+\n" +
@@ -4808,7 +4896,12 @@ const file_skein_proto_rawDesc = "" +
 	"\toperators\x18\x04 \x03(\v2\x12.skein.v1.OperatorR\toperators\x12%\n" +
 	"\x0eestimated_rows\x18\x05 \x01(\x04R\restimatedRows\x12'\n" +
 	"\x0festimated_bytes\x18\x06 \x01(\x04R\x0eestimatedBytes\x12&\n" +
-	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\xe5\x03\n" +
+	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"|\n" +
+	"\x06Claims\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12.\n" +
+	"\x13expires_unix_millis\x18\x04 \x01(\x03R\x11expiresUnixMillis\"\xe5\x03\n" +
 	"\fStartRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12)\n" +
 	"\x10metadata_version\x18\x02 \x01(\x04R\x0fmetadataVersion\x12\x1a\n" +
@@ -4839,10 +4932,11 @@ const file_skein_proto_rawDesc = "" +
 	"\x10metadata_version\x18\x04 \x01(\x04R\x0fmetadataVersion\x12+\n" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
 	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
-	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"B\n" +
+	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"h\n" +
 	"\rCancelRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\".\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12$\n" +
+	"\rauthorization\x18\x03 \x01(\fR\rauthorization\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
 	"\tfragments\x18\x01 \x01(\rR\tfragments\"\x1e\n" +
 	"\x06Unseen\x12\x14\n" +
@@ -4983,7 +5077,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -5025,29 +5119,30 @@ var file_skein_proto_goTypes = []any{
 	(*LimitOp)(nil),               // 37: skein.v1.LimitOp
 	(*Exchange)(nil),              // 38: skein.v1.Exchange
 	(*Fragment)(nil),              // 39: skein.v1.Fragment
-	(*StartRequest)(nil),          // 40: skein.v1.StartRequest
-	(*Program)(nil),               // 41: skein.v1.Program
-	(*StartResponse)(nil),         // 42: skein.v1.StartResponse
-	(*Ticket)(nil),                // 43: skein.v1.Ticket
-	(*CancelRequest)(nil),         // 44: skein.v1.CancelRequest
-	(*CancelResponse)(nil),        // 45: skein.v1.CancelResponse
-	(*Unseen)(nil),                // 46: skein.v1.Unseen
-	(*RefillRequest)(nil),         // 47: skein.v1.RefillRequest
-	(*RefillResponse)(nil),        // 48: skein.v1.RefillResponse
-	(*ReportRequest)(nil),         // 49: skein.v1.ReportRequest
-	(*ReportResponse)(nil),        // 50: skein.v1.ReportResponse
-	(*FragmentReport)(nil),        // 51: skein.v1.FragmentReport
-	(*OperatorReport)(nil),        // 52: skein.v1.OperatorReport
-	(*ScanReport)(nil),            // 53: skein.v1.ScanReport
-	(*WriteHeader)(nil),           // 54: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 55: skein.v1.WriteResult
-	(*Changes)(nil),               // 56: skein.v1.Changes
-	(*TransactRequest)(nil),       // 57: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 58: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 59: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 60: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 61: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 62: skein.v1.Frame
+	(*Claims)(nil),                // 40: skein.v1.Claims
+	(*StartRequest)(nil),          // 41: skein.v1.StartRequest
+	(*Program)(nil),               // 42: skein.v1.Program
+	(*StartResponse)(nil),         // 43: skein.v1.StartResponse
+	(*Ticket)(nil),                // 44: skein.v1.Ticket
+	(*CancelRequest)(nil),         // 45: skein.v1.CancelRequest
+	(*CancelResponse)(nil),        // 46: skein.v1.CancelResponse
+	(*Unseen)(nil),                // 47: skein.v1.Unseen
+	(*RefillRequest)(nil),         // 48: skein.v1.RefillRequest
+	(*RefillResponse)(nil),        // 49: skein.v1.RefillResponse
+	(*ReportRequest)(nil),         // 50: skein.v1.ReportRequest
+	(*ReportResponse)(nil),        // 51: skein.v1.ReportResponse
+	(*FragmentReport)(nil),        // 52: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 53: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 54: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 55: skein.v1.WriteHeader
+	(*WriteResult)(nil),           // 56: skein.v1.WriteResult
+	(*Changes)(nil),               // 57: skein.v1.Changes
+	(*TransactRequest)(nil),       // 58: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 59: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 60: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 61: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 62: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 63: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -5124,15 +5219,15 @@ var file_skein_proto_depIdxs = []int32{
 	9,  // 71: skein.v1.StartRequest.parameters:type_name -> skein.v1.Literal
 	39, // 72: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
 	38, // 73: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
-	40, // 74: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	51, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
-	52, // 76: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
-	53, // 77: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	41, // 74: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
+	52, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	53, // 76: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	54, // 77: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
 	0,  // 78: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	56, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	57, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
 	1,  // 80: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
 	2,  // 81: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	56, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	57, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
 	83, // [83:83] is the sub-list for method output_type
 	83, // [83:83] is the sub-list for method input_type
 	83, // [83:83] is the sub-list for extension type_name
@@ -5186,7 +5281,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,8 +61,9 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	if err != nil {
 		return errors.Join(err, l.Close(), inner.Close())
 	}
+	secret := rand.Text() // of this process alone
 	const id = catalog.NodeID(1)
-	node, err := p.startWorker(ctx, inner, consensus.NodeConfig{
+	node, err := p.startWorker(ctx, inner, secret, consensus.NodeConfig{
 		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
 		Store:   storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
@@ -72,7 +74,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	if err := node.WaitReady(ctx); err != nil {
 		return errors.Join(fmt.Errorf("waiting for the worker: %w", err), l.Close())
 	}
-	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, version)
+	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, secret, version)
 	if err != nil {
 		return err
 	}

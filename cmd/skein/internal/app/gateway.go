@@ -30,7 +30,7 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 	if err != nil {
 		return err
 	}
-	g, err := p.startGateway(l, c.Workers, c.Statements, version)
+	g, err := p.startGateway(l, c.Workers, c.Statements, c.ClusterSecret, version)
 	if err != nil {
 		return err
 	}
@@ -40,11 +40,11 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 }
 
 // startGateway starts a gateway over the workers and serves it on l.
-func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, version string) (*gateway.Server, error) {
+func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, secret, version string) (*gateway.Server, error) {
 	g, err := gateway.New(gateway.Config{
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: int64(p.settings.NodeMemory), QueryMemory: int64(p.settings.QueryMemory),
-		SlowStatement: statements.SlowStatement,
+		SlowStatement: statements.SlowStatement, ClusterSecret: secret,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"skein/catalog"
 	"skein/cmd/skein/internal/config"
 	"skein/consensus"
+	"skein/flightproto"
 	"skein/storage"
 	"skein/worker"
 )
@@ -34,7 +36,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 	for _, m := range c.Members {
 		members[catalog.NodeID(m.ID)] = consensus.Peer{RaftAddress: m.Raft, FlightAddress: m.Flight}
 	}
-	node, err := p.startWorker(ctx, l, consensus.NodeConfig{
+	node, err := p.startWorker(ctx, l, c.ClusterSecret, consensus.NodeConfig{
 		Cluster: c.Cluster, NodeID: catalog.NodeID(c.NodeID), DataDir: c.Data, Members: members,
 		Store: storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
 	})
@@ -52,7 +54,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 }
 
 // startWorker starts a node and serves its worker on l.
-func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig consensus.NodeConfig) (*consensus.Node, error) {
+func (p *process) startWorker(ctx context.Context, l net.Listener, secret string, nodeConfig consensus.NodeConfig) (*consensus.Node, error) {
 	logger := p.logger.With("role", "worker")
 	nodeConfig.Logger = logger
 	node, err := consensus.StartNode(ctx, nodeConfig)
@@ -64,8 +66,10 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, nodeConfig co
 	if err := os.MkdirAll(spill, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the spill directory: %w", err), l.Close())
 	}
+	keys := func() []catalog.SigningKey { return node.Meta().Local().Keys }
 	w, err := worker.New(worker.Config{
-		Node: worker.NodeOf(node), Logger: logger, SpillDir: spill, Registerer: p.registry,
+		Authority: flightproto.NewAuthority(keys, secret, time.Now),
+		Node:      worker.NodeOf(node), Logger: logger, SpillDir: spill, Registerer: p.registry,
 		MemoryBytes: int64(p.settings.NodeMemory), QueryMemoryBytes: int64(p.settings.QueryMemory),
 	})
 	if err != nil {

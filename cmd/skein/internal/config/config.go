@@ -39,6 +39,21 @@ type Statements struct {
 	SlowStatement time.Duration `koanf:"slow_statement"` // logged from this long on, 0 for never
 }
 
+// minSecret is the least length of a cluster's secret.
+const minSecret = 16
+
+// Secret holds the setting by which workers and gateways know each other.
+type Secret struct {
+	ClusterSecret string `koanf:"cluster_secret"` // "" for none
+}
+
+func (s *Secret) validate() error {
+	if n := len(s.ClusterSecret); n > 0 && n < minSecret {
+		return fmt.Errorf("cluster_secret has %d characters; give at least %d random ones, the same to every worker and gateway", n, minSecret)
+	}
+	return nil
+}
+
 // Dev is the configuration of a gateway and a worker in one process.
 type Dev struct {
 	Process    `koanf:",squash"`
@@ -51,6 +66,7 @@ type Dev struct {
 // Gateway is the configuration of a stateless gateway.
 type Gateway struct {
 	Process    `koanf:",squash"`
+	Secret     `koanf:",squash"`
 	Statements `koanf:",squash"`
 	Workers    []string `koanf:"workers"` // Flight addresses of the workers
 }
@@ -58,6 +74,7 @@ type Gateway struct {
 // Worker is the configuration of one worker of a cluster.
 type Worker struct {
 	Process `koanf:",squash"`
+	Secret  `koanf:",squash"`
 	Cache   `koanf:",squash"`
 	Cluster string   `koanf:"cluster"` // name that all workers of a cluster share
 	NodeID  uint64   `koanf:"node_id"`
@@ -144,6 +161,9 @@ func (g *Gateway) validate() error {
 	if err := g.Statements.validate(); err != nil {
 		return err
 	}
+	if err := g.Secret.validate(); err != nil {
+		return err
+	}
 	return g.Process.validate()
 }
 
@@ -177,6 +197,9 @@ func (w *Worker) validate() error {
 	}
 	if w.Flight == "" {
 		w.Flight = self.Flight
+	}
+	if err := w.Secret.validate(); err != nil {
+		return err
 	}
 	return w.Process.validate()
 }

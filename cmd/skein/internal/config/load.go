@@ -47,11 +47,16 @@ func statementFlags(fs *pflag.FlagSet) {
 	fs.Duration("slow-statement", DefaultSlow, "log statements that take this long as slow, 0 for never")
 }
 
+func secretFlag(fs *pflag.FlagSet) {
+	fs.String("cluster-secret", "", "secret that workers and gateways know each other by, better set as SKEIN_CLUSTER_SECRET")
+}
+
 // GatewayFlags adds the settings of `skein gateway`.
 func GatewayFlags(fs *pflag.FlagSet) {
 	fs.String(FileFlag, "", "YAML file with settings")
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultNodeLogLevel)
 	statementFlags(fs)
+	secretFlag(fs)
 	fs.StringSlice("workers", nil, "Flight addresses of the workers")
 }
 
@@ -63,6 +68,7 @@ func WorkerFlags(fs *pflag.FlagSet) {
 	fs.Uint64("node-id", 0, "number of this worker, unique in the cluster")
 	fs.String("data", "", "data directory")
 	cacheFlags(fs)
+	secretFlag(fs)
 	fs.StringSlice("members", nil, "every worker as id=raft-address/flight-address")
 }
 

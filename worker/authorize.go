@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"skein/consensus"
+	"skein/flightproto"
+	"skein/flightproto/pb"
+)
+
+const (
+	// keyWait is how long a request waits for a key that is on its way to here.
+	keyWait = 2 * time.Second
+	// ownEnvelope is how long envelopes that a worker signs are good for.
+	ownEnvelope = time.Minute
+)
+
+// authorize checks an envelope for its subject, the id of a query or transaction
+// or one of flightproto's subjects, before anything is done for a request.
+func (s *Server) authorize(ctx context.Context, subject string, envelope []byte) error {
+	if n := len(envelope); n > flightproto.MaxAuthorizationBytes {
+		return &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
+	}
+	if s.cfg.Authority == nil {
+		return nil
+	}
+	known := s.cfg.Node.Metadata().Version
+	_, err := s.cfg.Authority.Verify(subject, envelope)
+	var unknown *flightproto.UnknownKeyError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	// A gateway may hear of a new key first.
+	waiting, cancel := context.WithTimeout(ctx, keyWait)
+	defer cancel()
+	if werr := s.cfg.Node.WaitMetadata(waiting, known+1); werr != nil {
+		return err
+	}
+	_, err = s.cfg.Authority.Verify(subject, envelope)
+	return err
+}
+
+// authorizeMeta checks the envelope of a request to the meta group. The keys come
+// with its reads, so those need none unless the cluster has a secret.
+func (s *Server) authorizeMeta(ctx context.Context, request *pb.MetaRequest) error {
+	switch request.GetCommand() {
+	case consensus.MetaReadSnapshot, consensus.MetaWatch:
+		if s.cfg.Authority == nil || !s.cfg.Authority.Closed() {
+			return nil
+		}
+	}
+	return s.authorize(ctx, flightproto.SubjectMeta, request.GetAuthorization())
+}
+
+// signed is an envelope for a request that this worker makes on its own behalf.
+func (s *Server) signed(subject string) ([]byte, error) {
+	if s.cfg.Authority == nil {
+		return nil, nil
+	}
+	return s.cfg.Authority.Sign(flightproto.Claims{
+		User: fmt.Sprintf("node %d", s.cfg.Node.ID()), Subject: subject, Expires: s.cfg.Now().Add(ownEnvelope),
+	})
+}
