@@ -89,7 +89,7 @@ func (r *run) collect(ctx context.Context, root planner.Node, rows uint64, began
 	}
 	var mu sync.Mutex
 	var group errgroup.Group
-	for _, addr := range r.started {
+	for _, addr := range r.placed.workers {
 		group.Go(func() error {
 			fragments, err := r.fetchReport(ctx, addr)
 			mu.Lock()
@@ -105,7 +105,7 @@ func (r *run) collect(ctx context.Context, root planner.Node, rows uint64, began
 		})
 	}
 	_ = group.Wait() // errors are in the result
-	r.started = nil  // the reports have ended the query there
+	r.reported.Store(true)
 	return out
 }
 

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -118,19 +120,26 @@ func (g *Server) template(j *job, snap *snapshot, public *arrow.Schema) (*templa
 	return g.newTemplate(j.root, j.bind(), snap, public)
 }
 
-// attempt runs one distributed plan from start to end.
+// attempt runs one distributed plan from start to end, once it is admitted and
+// for as long as its workers are heard of.
 func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) error {
 	snap := g.directory.Current()
 	t, err := g.template(j, snap, to.schema)
 	if err != nil {
 		return err
 	}
+	release, err := g.admit(ctx, t.need)
+	if err != nil {
+		return err
+	}
+	defer release()
 	placed, err := t.place(g.workers, snap)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer g.leases.hold(placed.workers, cancel)()
 	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot, analysis: to.analysis}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
@@ -138,17 +147,38 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	if r.authorization, err = g.sign(ctx, id); err != nil {
 		return err
 	}
+	err = r.execute(ctx, t, j, to)
+	if lost := context.Cause(ctx); err != nil && flightproto.ReasonOf(lost) == flightproto.Unavailable {
+		return lost
+	}
+	return err
+}
+
+// execute starts the fragments and passes the root's rows on.
+func (r *run) execute(ctx context.Context, t *template, j *job, to clientSink) error {
 	began := time.Now()
 	if r.at == 0 {
-		r.at = g.clock.Now()
+		r.at = r.gw.clock.Now()
 	}
 	defer r.finish()
+	// Whatever holds this up, a client that does not read say, workers are told of a
+	// cancel at once.
+	r.gw.background.Add(1)
+	stop := context.AfterFunc(ctx, func() {
+		defer r.gw.background.Done()
+		r.finish()
+	})
+	defer func() {
+		if stop() {
+			r.gw.background.Done()
+		}
+	}()
 	if err := r.start(ctx); err != nil {
 		return err
 	}
 	if to.message != nil && t.forwards {
 		err := r.passOn(ctx, to.message)
-		r.complete = err == nil
+		r.complete.Store(err == nil)
 		return err
 	}
 	if t.openHere {
@@ -160,29 +190,34 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 		return fmt.Errorf("building the root fragment: %w", err)
 	}
 	defer op.Close()
-	rows := uint64(0)
+	rows, err := emitAll(ctx, op, to.batch)
+	if err != nil {
+		return err
+	}
+	r.complete.Store(true)
+	if to.analysis == nil {
+		return nil
+	}
+	if err := op.Close(); err != nil {
+		return fmt.Errorf("closing the root fragment: %w", err)
+	}
+	to.analysis.add(r.collect(ctx, j.root, rows, began))
+	return nil
+}
+
+// emitAll passes an operator's rows on and counts them.
+func emitAll(ctx context.Context, op exec.Operator, emit sink) (rows uint64, err error) {
 	for {
 		b, err := op.Next(ctx)
-		if err != nil {
-			return err
-		}
-		if b == nil {
-			r.complete = true
-			if to.analysis == nil {
-				return nil
-			}
-			if err := op.Close(); err != nil {
-				return fmt.Errorf("closing the root fragment: %w", err)
-			}
-			to.analysis.add(r.collect(ctx, j.root, rows, began))
-			return nil
+		if err != nil || b == nil {
+			return rows, err
 		}
 		if b.Rows() == 0 {
 			continue
 		}
 		rows += uint64(b.Rows())
-		if err := to.batch(b); err != nil {
-			return err
+		if err := emit(b); err != nil {
+			return rows, err
 		}
 	}
 }
@@ -199,10 +234,11 @@ type run struct {
 	bind          planner.Binder                     // of those in coordinator fragments; nil for none
 	at            uint64                             // snapshot that all tablets are read at
 	authorization []byte                             // envelope for the workers
-	started       []string                           // workers that were told of the query, or will be by a ticket
 	riding        *pb.StartRequest                   // set where a ticket takes the place of the start action
 	spools        map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
-	complete      bool                               // every row was read: nothing is left to cancel
+	complete      atomic.Bool                        // every row was read: nothing is left to cancel
+	reported      atomic.Bool                        // reports have ended the query on the workers
+	finishing     sync.Once
 	analysis      *analysis
 	profiles      profiles // of an analyzed query
 }
@@ -214,14 +250,10 @@ func (r *run) start(ctx context.Context) error {
 		r.riding = r.rides()
 	}
 	if r.riding != nil {
-		for addr := range r.placed.starts {
-			r.started = append(r.started, addr)
-		}
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for addr, s := range r.placed.starts {
-		r.started = append(r.started, addr)
 		group.Go(func() error {
 			conn, err := r.gw.workers.conn(addr)
 			if err != nil {
@@ -432,26 +464,30 @@ func (w *watchedStream) Refill(ctx context.Context, rows int) error {
 	return err
 }
 
-// finish tells the workers that a query is over when fragments may be left
+// finish tells the workers, once, that a query is over when fragments may be left
 // there. It does not hold up the client: the server owns the goroutine and
 // waits for it on Close.
 func (r *run) finish() {
-	if len(r.started) == 0 || (r.complete && r.readsAll()) {
+	if r.complete.Load() && (r.reported.Load() || r.readsAll()) {
 		return
 	}
-	for _, addr := range r.started {
-		r.gw.background.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
-			defer cancel()
-			conn, err := r.gw.workers.conn(addr)
-			if err == nil {
-				_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query", r.authorization)
-			}
-			if err != nil && !errors.Is(err, context.Canceled) {
-				r.gw.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",
-					slog.String("query_id", r.id), slog.String("worker", addr), slog.Any("err", err))
-			}
-		})
+	r.finishing.Do(func() {
+		for _, addr := range r.placed.workers {
+			r.gw.background.Go(func() { r.cancelAt(addr) })
+		}
+	})
+}
+
+func (r *run) cancelAt(addr string) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
+	defer cancel()
+	conn, err := r.gw.workers.conn(addr)
+	if err == nil {
+		_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query", r.authorization)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		r.gw.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",
+			slog.String("query_id", r.id), slog.String("worker", addr), slog.Any("err", err))
 	}
 }
 

@@ -36,6 +36,7 @@ type directory struct {
 	seeds     []string
 	log       *slog.Logger
 	observe   func(clock uint64)
+	leases    *leases
 	authority *flightproto.Authority
 
 	current atomic.Pointer[snapshot]
@@ -46,9 +47,9 @@ type directory struct {
 	kick    chan struct{} // asks for a status round now
 }
 
-func newDirectory(w *workers, seeds []string, log *slog.Logger, observe func(uint64), secret string) *directory {
+func newDirectory(w *workers, seeds []string, log *slog.Logger, observe func(uint64), secret string, leases *leases) *directory {
 	ctx, stop := context.WithCancel(context.Background())
-	d := &directory{workers: w, seeds: slices.Clone(seeds), log: log, observe: observe, stop: stop, kick: make(chan struct{}, 1)}
+	d := &directory{workers: w, seeds: slices.Clone(seeds), log: log, observe: observe, leases: leases, stop: stop, kick: make(chan struct{}, 1)}
 	d.current.Store(newSnapshot(&consensus.MetaSnapshot{}, nil))
 	d.authority = flightproto.NewAuthority(func() []catalog.SigningKey { return d.Current().meta.Keys }, secret, time.Now)
 	d.running.Go(func() { d.watch(ctx) })
@@ -236,10 +237,15 @@ func (d *directory) pollOnce(ctx context.Context) {
 				return
 			}
 			d.observe(status.Clock)
+			d.leases.renew(n.FlightAddress)
 			answers[i] = status
 		})
 	}
 	group.Wait()
+	for _, addr := range d.leases.sweep() {
+		d.log.Warn("a worker has not been heard of for long, its fragments are given up", "worker", addr)
+		d.workers.suspect(addr)
+	}
 	answers = slices.DeleteFunc(answers, func(s *flightproto.WorkerStatus) bool { return s == nil })
 	if len(answers) > 0 {
 		d.update(func(old *snapshot) *snapshot { return newSnapshot(old.meta, answers) })

@@ -14,6 +14,7 @@ type metrics struct {
 	slow       *prometheus.CounterVec
 	rowsSent   prometheus.Counter
 	rowsWrote  prometheus.Counter
+	admission  prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
@@ -34,12 +35,26 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		rowsWrote: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "skein_gateway_rows_written_total", Help: "Rows committed by writes.",
 		}),
+		admission: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "skein_gateway_admission_wait_seconds", Help: "Time that queries waited to be admitted, of those that had to.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.statements, m.duration, m.slow, m.rowsSent, m.rowsWrote,
+		m.statements, m.duration, m.slow, m.rowsSent, m.rowsWrote, m.admission,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_admission_queue", Help: "Queries that wait to be admitted.",
+		}, func() float64 { return float64(g.ledger.state().waiting) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_admitted_fragments", Help: "Fragments of the queries that are admitted.",
+		}, func() float64 { return float64(g.ledger.state().held.fragments) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_admitted_bytes", Help: "Estimated bytes of the queries that are admitted.",
+		}, func() float64 { return float64(g.ledger.state().held.bytes) }),
+		denials(g, limitFragments), denials(g, limitBytes), denials(g, limitQueue), denials(g, limitQueueDelay),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_running_statements", Help: "Statements running now.",
 		}, func() float64 { return float64(len(g.queries.list())) }),
@@ -63,6 +78,15 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// denials counts the queries that were not admitted, by the setting that was the
+// limit.
+func denials(g *Server, limit string) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "skein_gateway_admission_denied_total", Help: "Queries that were not admitted, by the setting that bounds them.",
+		ConstLabels: prometheus.Labels{"limit": limit},
+	}, func() float64 { return float64(g.ledger.state().denied[limit]) })
 }
 
 // planRequests counts the executions of queries whose plan was kept, was made and

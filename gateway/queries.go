@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"skein/sqlstate"
@@ -24,6 +25,16 @@ type runningQuery struct {
 	text    string
 	started time.Time
 	cancel  context.CancelCauseFunc
+	// admitted counts its plans that have a permit now.
+	admitted *atomic.Int32
+}
+
+type runningKey struct{}
+
+// runningIn is the statement that a context belongs to, nil for none.
+func runningIn(ctx context.Context) *runningQuery {
+	r, _ := ctx.Value(runningKey{}).(*runningQuery)
+	return r
 }
 
 // errCancelledByUser is the cause of contexts cancelled on request.
@@ -52,8 +63,9 @@ func (q *queries) start(ctx context.Context, id, text string, timeout time.Durat
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, sqlstate.New(sqlstate.QueryCanceled,
 			"the statement ran longer than the statement timeout of %s", timeout))
 	}
-	q.running[id] = &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel}
-	return ctx, func() {
+	r := &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32)}
+	q.running[id] = r
+	return context.WithValue(ctx, runningKey{}, r), func() {
 		stop()
 		cancel(nil)
 		q.mu.Lock()

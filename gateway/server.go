@@ -48,6 +48,11 @@ type Config struct {
 	// hold, of all queries and of one (1 GiB and 512 MiB).
 	Memory      int64
 	QueryMemory int64
+	// Admission bounds what runs on the workers at a time.
+	Admission Admission
+	// WorkerLease is for how long a worker may not answer before queries that have
+	// fragments there are tried elsewhere or fail (30 seconds).
+	WorkerLease time.Duration
 	// PlanMemory bounds, roughly, the bytes of statements and plans kept for
 	// further executions (64 MiB).
 	PlanMemory int64
@@ -81,6 +86,9 @@ func (c *Config) setDefaults() {
 	if c.QueryMemory == 0 {
 		c.QueryMemory = 512 << 20
 	}
+	if c.WorkerLease == 0 {
+		c.WorkerLease = 30 * time.Second
+	}
 	if c.PlanMemory == 0 {
 		c.PlanMemory = 64 << 20
 	}
@@ -93,6 +101,8 @@ type Server struct {
 	clock     *consensus.Clock
 	workers   *workers
 	directory *directory
+	leases    *leases
+	ledger    *ledger
 	queries   *queries
 	creating  *creating
 	budget    *exec.Budget
@@ -120,6 +130,8 @@ func New(cfg Config) (*Server, error) {
 		planner:  planner.DefaultOptions(),
 		plans:    newPlanCache(cfg.PlanMemory),
 		workers:  newWorkers(flightproto.NewPool()),
+		leases:   newLeases(cfg.WorkerLease),
+		ledger:   newLedger(cfg.Admission.limits()),
 	}
 	var err error
 	if g.metrics, err = newMetrics(cfg.Registerer, g); err != nil {
@@ -130,7 +142,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("starting the SQL service: %w", err)
 	}
 	g.service = newService(sql)
-	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe, cfg.ClusterSecret)
+	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe, cfg.ClusterSecret, g.leases)
 	return g, nil
 }
 

@@ -28,6 +28,7 @@ type template struct {
 	open, openHere bool
 	// kept says that workers keep what they are sent of the plan.
 	kept   bool
+	need   need // of each execution
 	placed atomic.Pointer[placement]
 }
 
@@ -38,7 +39,7 @@ func (g *Server) newTemplate(root planner.Node, bind planner.Binder, snap *snaps
 	if err != nil {
 		return nil, fmt.Errorf("distributing the plan: %w", err)
 	}
-	t := &template{plan: plan, forwards: public != nil && passesOn(plan, public), kept: bind != nil}
+	t := &template{plan: plan, need: needOf(plan), forwards: public != nil && passesOn(plan, public), kept: bind != nil}
 	for _, f := range plan.Fragments {
 		if planner.OpenOperators(f.Operators) {
 			t.open = true
@@ -66,6 +67,7 @@ type placement struct {
 	snap    *snapshot
 	address []string          // per fragment: the worker's address, "" on the coordinator
 	starts  map[string]*start // by worker
+	workers []string          // with starts
 	// single is the one exchange that the coordinator pulls of the one worker that
 	// there is; nil for other plans. Its ticket takes the start along.
 	single *planner.Exchange
@@ -96,7 +98,7 @@ func (t *template) place(w *workers, snap *snapshot) (*placement, error) {
 		}
 	}
 	if last != nil && slices.Equal(p.address, last.address) && last.snap.Version() == snap.Version() {
-		p.starts, p.single = last.starts, last.single
+		p.starts, p.workers, p.single = last.starts, last.workers, last.single
 	} else if err := t.prepare(p); err != nil {
 		return nil, err
 	}
@@ -123,6 +125,7 @@ func (t *template) prepare(p *placement) error {
 		}
 		if p.starts[addr] == nil {
 			p.starts[addr] = &start{}
+			p.workers = append(p.workers, addr)
 		}
 		fragment, err := flightproto.EncodeFragment(f, p.snap.generation(f.Assignment.Tablet))
 		if err != nil {

@@ -41,6 +41,13 @@ func (w *workers) failed(addr string, err error) {
 	w.down[addr] = w.now().Add(downFor)
 }
 
+// suspect leaves a worker alone for a while that gives no sign of life.
+func (w *workers) suspect(addr string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down[addr] = w.now().Add(downFor)
+}
+
 func (w *workers) isDown(addr string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
