@@ -218,6 +218,10 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 			var err error
 			done, err = s.changeRows(ctx, id, st, st.argSets(args))
 			return err
+		case *sql.Call:
+			var err error
+			done.rows, err = s.call(st, st.argSets(args))
+			return err
 		case *sql.Query, *sql.Explain:
 			return sqlstate.New(sqlstate.FeatureNotSupported, "a query was sent as an update").
 				WithHint("execute it as a query to get its rows")
@@ -237,6 +241,8 @@ func updateKind(b sql.Bound) string {
 		return "delete"
 	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate:
 		return "ddl"
+	case *sql.Call:
+		return "call"
 	}
 	return "query"
 }

@@ -26,6 +26,8 @@ func describeChange(out *strings.Builder, s sql.Bound) {
 		for _, t := range s.Tables {
 			fmt.Fprintf(out, "truncate %s\n", t.QualifiedName())
 		}
+	case *sql.Call:
+		fmt.Fprintf(out, "call %s %v\n", s.Procedure, s.Args)
 	case *sql.AlterTable:
 		fmt.Fprintf(out, "alter %s.%s if-exists=%t\n", s.Name.Schema, s.Name.Name, s.IfExists)
 		for _, a := range s.Actions {

@@ -20,7 +20,7 @@ type (
 	// BoundStatement is a bound statement with the types of its parameters.
 	BoundStatement = bind.Bound
 	// Bound is one of *Query, *Insert, *Update, *Delete, *Truncate,
-	// *CreateTable, *AlterTable, *DropTable, *Explain.
+	// *CreateTable, *AlterTable, *DropTable, *Call, *Explain.
 	Bound = bind.Statement
 	// Query is a bound SELECT or VALUES.
 	Query = bind.Query
@@ -44,11 +44,18 @@ type (
 	CreateTable = bind.CreateTable
 	// DropTable is a bound DROP TABLE.
 	DropTable = bind.DropTable
+	// Call is a bound CALL of a Procedure.
+	Call = bind.Call
+	// Procedure names what a CALL can run.
+	Procedure = bind.Procedure
 	// Explain is a bound EXPLAIN.
 	Explain = bind.Explain
 	// TableName is a resolved table name.
 	TableName = bind.TableName
 )
+
+// CancelQuery is the procedure that cancels a statement.
+const CancelQuery = bind.CancelQuery
 
 // Parse cuts text into statements; a text of white space and comments has
 // none. `?` placeholders count as $1, $2, ... from left to right. Errors are

@@ -194,4 +194,3 @@ func TestSecretsCloseTheMetadata(t *testing.T) {
 		t.Errorf("without any secret: %v", err)
 	}
 }
-

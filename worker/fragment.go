@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -226,7 +227,11 @@ func (s *Server) ended(ctx context.Context, f *fragment, err error) error {
 	if f.query.ctx.Err() != nil {
 		return err // reported already
 	}
-	s.log.WarnContext(ctx, "fragment failed", "query_id", f.query.id, "fragment", f.plan.ID, "tablet", f.plan.Assignment.Tablet, "err", err)
+	level := slog.LevelWarn
+	if flightproto.ReasonOf(err) == flightproto.Cancelled { // a producer heard of it first
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "fragment failed", "query_id", f.query.id, "fragment", f.plan.ID, "tablet", f.plan.Assignment.Tablet, "err", err)
 	f.query.cancel(err)
 	return err
 }

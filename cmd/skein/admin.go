@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,13 +10,67 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"skein/cmd/skein/internal/client"
+	"skein/cmd/skein/internal/render"
 	"skein/sqlstate"
 	"skein/storage"
 )
 
 func newAdmin() *cobra.Command {
-	cmd := &cobra.Command{Use: "admin", Short: "Look after a node's data"}
-	cmd.AddCommand(newCheck())
+	cmd := &cobra.Command{Use: "admin", Short: "Look after running queries and a node's data"}
+	cmd.AddCommand(newCheck(), newQueries(), newCancel())
+	return cmd
+}
+
+// withServer runs f with a connection to the gateway of --addr.
+func withServer(cmd *cobra.Command, addr string, f func(*client.Client) error) (err error) {
+	c, err := client.Dial(addr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	return f(c)
+}
+
+func newQueries() *cobra.Command {
+	var addr, format string
+	cmd := &cobra.Command{
+		Use:   "queries",
+		Short: "List the statements that run on a gateway",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := render.ParseFormat(format)
+			if err != nil {
+				return err
+			}
+			return withServer(cmd, addr, func(c *client.Client) error {
+				s := &shell{client: c, format: f, out: cmd.OutOrStdout()}
+				return s.script(cmd.Context(), "SELECT query_id, started, statement FROM skein.queries ORDER BY started")
+			})
+		},
+	}
+	addAddr(cmd, &addr)
+	cmd.Flags().StringVar(&format, "format", string(render.Table), "table, csv or json")
+	return cmd
+}
+
+func newCancel() *cobra.Command {
+	var addr string
+	cmd := &cobra.Command{
+		Use:   "cancel QUERY-ID",
+		Short: "Cancel a statement that runs on a gateway",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withServer(cmd, addr, func(c *client.Client) error {
+				n, err := c.Exec(cmd.Context(), "CALL skein.cancel_query('"+strings.ReplaceAll(args[0], "'", "''")+"')")
+				if err == nil && n == 0 {
+					err = fmt.Errorf("no statement with the id %s runs on the gateway at %s", args[0], addr)
+				}
+				return err
+			})
+		},
+	}
+	addAddr(cmd, &addr)
 	return cmd
 }
 

@@ -211,18 +211,20 @@ func TestHistoryCheckFindsLosses(t *testing.T) {
 
 // cluster is three workers and a gateway.
 type cluster struct {
-	t       *testing.T
-	members []string // of --members
-	data    []string
-	workers []*process
-	gateway *process
-	flight  string
+	t        *testing.T
+	members  []string // of --members
+	data     []string
+	settings []string // of workers
+	workers  []*process
+	gateway  *process
+	flight   string
 }
 
-func startCluster(t *testing.T) *cluster {
+// startCluster starts three workers, with further settings, and a gateway.
+func startCluster(t *testing.T, settings ...string) *cluster {
 	t.Helper()
 	ports := freePorts(t, 8)
-	c := &cluster{t: t, workers: make([]*process, 3), flight: ports[6]}
+	c := &cluster{t: t, settings: settings, workers: make([]*process, 3), flight: ports[6]}
 	var flights []string
 	for i := range 3 {
 		c.members = append(c.members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
@@ -237,8 +239,8 @@ func startCluster(t *testing.T) *cluster {
 }
 
 func (c *cluster) startWorker(i int) {
-	c.workers[i] = start(c.t, "worker", "--cluster", "test", "--node-id", strconv.Itoa(i+1), "--data", c.data[i],
-		"--members", strings.Join(c.members, ","), "--log-level", "warn")
+	c.workers[i] = start(c.t, append([]string{"worker", "--cluster", "test", "--node-id", strconv.Itoa(i + 1), "--data", c.data[i],
+		"--members", strings.Join(c.members, ","), "--log-level", "warn"}, c.settings...)...)
 }
 
 // awaitWorkers waits until all workers serve: one that is just starting does not

@@ -78,6 +78,8 @@ func (b *binder) statement(n *pgquery.Node) (Statement, error) {
 		return b.createTable(s.CreateStmt)
 	case *pgquery.Node_DropStmt:
 		return b.dropTable(s.DropStmt)
+	case *pgquery.Node_CallStmt:
+		return b.callProcedure(s.CallStmt)
 	case *pgquery.Node_ExplainStmt:
 		return b.explain(s.ExplainStmt)
 	}

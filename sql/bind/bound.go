@@ -19,7 +19,7 @@ type Catalog interface {
 }
 
 // Statement is a bound statement: one of *Query, *Insert, *Update, *Delete,
-// *Truncate, *CreateTable, *AlterTable, *DropTable and *Explain.
+// *Truncate, *CreateTable, *AlterTable, *DropTable, *Call and *Explain.
 type Statement interface {
 	statement()
 }

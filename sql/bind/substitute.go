@@ -93,6 +93,9 @@ func (s *substitution) statement(stmt Statement) (Statement, error) {
 		}
 		out.Returning, err = s.returning(stmt.Returning)
 		return &out, err
+	case *Call:
+		args, err := s.exprs(stmt.Args)
+		return &Call{Procedure: stmt.Procedure, Args: args}, err
 	case *Explain:
 		inner, err := s.statement(stmt.Statement)
 		if err != nil {

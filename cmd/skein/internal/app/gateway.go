@@ -44,7 +44,12 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 	g, err := gateway.New(gateway.Config{
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: int64(p.settings.NodeMemory), QueryMemory: int64(p.settings.QueryMemory),
-		SlowStatement: statements.SlowStatement, ClusterSecret: secret,
+		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
+		Admission: gateway.Admission{
+			MaxFragments: statements.MaxFragments, MaxBytes: uint64(statements.MaxBytes),
+			MaxQueryFragments: statements.MaxQueryFragments, MaxQueryBytes: uint64(statements.MaxQueryBytes),
+			Queue: statements.AdmissionQueue, Wait: statements.AdmissionWait,
+		},
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -36,7 +36,9 @@ type Process struct {
 
 // Statements holds the settings of a process that runs statements.
 type Statements struct {
-	SlowStatement time.Duration `koanf:"slow_statement"` // logged from this long on, 0 for never
+	SlowStatement    time.Duration `koanf:"slow_statement"`    // logged from this long on, 0 for never
+	StatementTimeout time.Duration `koanf:"statement_timeout"` // ended after this long, 0 for never
+	Admission        `koanf:",squash"`
 }
 
 // minSecret is the least length of a cluster's secret.
@@ -52,6 +54,17 @@ func (s *Secret) validate() error {
 		return fmt.Errorf("cluster_secret has %d characters; give at least %d random ones, the same to every worker and gateway", n, minSecret)
 	}
 	return nil
+}
+
+// Admission bounds what a gateway runs on the workers at a time; zeros stand for
+// its defaults.
+type Admission struct {
+	MaxFragments      int           `koanf:"max_fragments"`
+	MaxBytes          Size          `koanf:"max_bytes"`
+	MaxQueryFragments int           `koanf:"max_query_fragments"`
+	MaxQueryBytes     Size          `koanf:"max_query_bytes"`
+	AdmissionQueue    int           `koanf:"admission_queue"`
+	AdmissionWait     time.Duration `koanf:"admission_wait"`
 }
 
 // Dev is the configuration of a gateway and a worker in one process.
@@ -135,6 +148,12 @@ func (p *Process) validate() error {
 func (s *Statements) validate() error {
 	if s.SlowStatement < 0 {
 		return errors.New("slow_statement is negative; give a time such as 10s, or 0 for never")
+	}
+	if s.StatementTimeout < 0 {
+		return errors.New("statement_timeout is negative; give a time such as 5m, or 0 for none")
+	}
+	if s.MaxFragments < 0 || s.MaxQueryFragments < 0 || s.AdmissionQueue < 0 || s.AdmissionWait < 0 {
+		return errors.New("max_fragments, max_query_fragments, admission_queue and admission_wait may not be negative; 0 is the default")
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestGatewayAndDev(t *testing.T) {
 	fs = pflag.NewFlagSet("dev", pflag.ContinueOnError)
 	DevFlags(fs, "/data")
 	d, _, err := LoadDev(fs, []string{"SKEIN_DEMO=true"})
-	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Statements: Statements{DefaultSlow}, Data: "/data", Demo: true}
+	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Statements: Statements{SlowStatement: DefaultSlow}, Data: "/data", Demo: true}
 	if diff := cmp.Diff(want, d); err != nil || diff != "" {
 		t.Error(diff, err)
 	}

@@ -45,6 +45,13 @@ func DevFlags(fs *pflag.FlagSet, data string) {
 
 func statementFlags(fs *pflag.FlagSet) {
 	fs.Duration("slow-statement", DefaultSlow, "log statements that take this long as slow, 0 for never")
+	fs.Duration("statement-timeout", 0, "end statements that run longer, 0 for never")
+	fs.Int("max-fragments", 0, "fragments of all queries at a time, 0 for 1024")
+	fs.String("max-bytes", "0", "estimated bytes of all queries at a time, 0 for 16GiB")
+	fs.Int("max-query-fragments", 0, "fragments of one query, 0 for max-fragments")
+	fs.String("max-query-bytes", "0", "estimated bytes of one query, 0 for any number")
+	fs.Int("admission-queue", 0, "queries that may wait for others to end, 0 for 256")
+	fs.Duration("admission-wait", 0, "longest time that a query may wait for others to end, 0 for 30s")
 }
 
 func secretFlag(fs *pflag.FlagSet) {
