@@ -19,12 +19,12 @@ import (
 	"skein/cmd/skein/internal/client"
 	"skein/consensus"
 	"skein/flightproto"
-	"skein/sqlstate"
 )
 
-// idleWithin is how soon workers must be idle after a cancel. The figure that is
-// looked for is 100 ms; a machine that runs other tests as well gets more.
-const idleWithin = time.Second
+// idleWithin is how soon workers must be idle after a cancel. On a machine with
+// nothing else to do it takes less than 100 ms; one that runs other tests as well
+// gets more.
+const idleWithin = 5 * time.Second
 
 // watcher sees what workers are doing.
 type watcher struct {
@@ -116,7 +116,7 @@ func cancelTables(t *testing.T, c *client.Client) {
 // shapes are queries that run for minutes, each held up in another kind of
 // operator.
 var shapes = map[string]string{
-	"scan":                     `SELECT x.id, x.v, s.n FROM a x, generate_series(1, 200) s (n)`, // whose reader does not read
+	"scan":                     `SELECT x.id, x.v, y.v FROM a x JOIN b y ON x.g = y.g`, // whose reader does not read
 	"join":                     `SELECT count(*) FROM a x JOIN b y ON x.g = y.g AND x.v || y.v < 'value 1value'`,
 	"join without keys":        `SELECT count(*) FROM a x JOIN b y ON x.v || 'z' < y.v`,
 	"aggregate":                `SELECT x.v, count(*), max(y.v) FROM a x JOIN b y ON x.g = y.g GROUP BY x.v`,
@@ -319,8 +319,8 @@ func TestWorkersAreIdleSoonAfterACancel(t *testing.T) {
 			err := cancel(ctx, one)
 			w.await(ctx, "ending", allIdle)
 			took := time.Since(one.cancelled)
-			if code := sqlstate.CodeOf(flightproto.FromStatus(err)); err == nil || !one.gone && code != sqlstate.QueryCanceled {
-				t.Errorf("the client got %v (%s)", err, code)
+			if err == nil || !one.gone && !strings.Contains(err.Error(), "57014") {
+				t.Errorf("the client got %v", err)
 			}
 			if took > idleWithin {
 				t.Errorf("the workers were idle after %s only", took)

@@ -214,13 +214,13 @@ type cluster struct {
 	t        *testing.T
 	members  []string // of --members
 	data     []string
-	settings []string // of workers
+	settings []string // of all
 	workers  []*process
 	gateway  *process
 	flight   string
 }
 
-// startCluster starts three workers, with further settings, and a gateway.
+// startCluster starts three workers and a gateway, all with further settings.
 func startCluster(t *testing.T, settings ...string) *cluster {
 	t.Helper()
 	ports := freePorts(t, 8)
@@ -234,7 +234,8 @@ func startCluster(t *testing.T, settings ...string) *cluster {
 	for i := range 3 {
 		c.startWorker(i)
 	}
-	c.gateway = start(t, "gateway", "--workers", strings.Join(flights, ","), "--flight", c.flight, "--http", "", "--log-level", "warn")
+	c.gateway = start(t, append([]string{"gateway", "--workers", strings.Join(flights, ","), "--flight", c.flight, "--http", "",
+		"--log-level", "warn"}, settings...)...)
 	return c
 }
 
