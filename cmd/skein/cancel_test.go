@@ -21,9 +21,9 @@ import (
 	"skein/flightproto"
 )
 
-// idleWithin is how soon workers must be idle after a cancel. On a machine with
-// nothing else to do it takes less than 100 ms; one that runs other tests as well
-// gets more.
+// idleWithin is how soon workers must be idle after a cancel. The aim is 100 ms on a
+// machine with nothing else to do, see docs/performance.md; the test has to hold on
+// one that runs other tests as well.
 const idleWithin = 5 * time.Second
 
 // watcher sees what workers are doing.
@@ -211,9 +211,9 @@ type cancelCase struct {
 	cancelled time.Time
 }
 
-// ready waits until the statement's fragments are on all workers and at work.
+// ready waits until the statement's fragments are at work on several workers.
 func (c *cancelCase) ready(ctx context.Context) {
-	c.watcher.await(ctx, "starting", func(busy, idle int, memory int64) bool { return idle == 0 && (memory > 1<<20 || c.stalled) })
+	c.watcher.await(ctx, "starting", func(busy, _ int, memory int64) bool { return busy > 1 && (memory > 1<<20 || c.stalled) })
 	c.cancelled = time.Now()
 }
 
@@ -314,6 +314,7 @@ func TestWorkersAreIdleSoonAfterACancel(t *testing.T) {
 	measure := func(name, statement string, cancel func(context.Context, *cancelCase) error) {
 		t.Run(name, func(t *testing.T) {
 			ctx := testContext(t)
+			w := &watcher{t: t, conns: w.conns, Authority: w.Authority}
 			w.await(ctx, "getting idle", allIdle)
 			one := &cancelCase{t: t, flight: c.flight, impatient: impatient, statement: statement, other: other, watcher: w, stalled: statement == shapes["scan"]}
 			err := cancel(ctx, one)
