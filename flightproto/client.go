@@ -274,8 +274,13 @@ func EncodeUnseen(bound []byte) ([]byte, error) {
 // Refill asks the worker, which waits behind a portion of rows, for the next
 // ones, at most so many. They come on the stream.
 func (s *Stream) Refill(ctx context.Context, rows int) error {
+	envelope := s.ticket.GetAuthorization()
+	if start := s.ticket.GetStart(); start != nil {
+		envelope = start.GetAuthorization()
+	}
 	return s.conn.Refill(ctx, &pb.RefillRequest{
-		QueryId: s.ticket.GetQueryId(), Fragment: s.ticket.GetFragment(), Exchange: s.ticket.GetExchange(), Rows: uint64(max(rows, 0)),
+		Authorization: envelope,
+		QueryId:       s.ticket.GetQueryId(), Fragment: s.ticket.GetFragment(), Exchange: s.ticket.GetExchange(), Rows: uint64(max(rows, 0)),
 	})
 }
 

@@ -82,7 +82,7 @@ func (s *Server) refill(ctx context.Context, request *pb.RefillRequest) (*pb.Ref
 	if request.GetQueryId() == "" || request.GetRows() == 0 || request.GetRows() > math.MaxInt64 {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a refill needs a query id and a number of rows")
 	}
-	if err := s.authorize(ctx, request.GetAuthorization()); err != nil {
+	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
 		return nil, err
 	}
 	return &pb.RefillResponse{}, s.registry.refill(request.GetQueryId(), planner.FragmentID(request.GetFragment()),

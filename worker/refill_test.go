@@ -247,7 +247,7 @@ func TestWaitingFragmentIsReleased(t *testing.T) {
 			c.nodes[0].conn = conn
 		},
 		"by cancel": func(t *testing.T, c *cluster, q *topK, s *flightproto.Stream) {
-			if n, err := c.nodes[0].conn.Cancel(t.Context(), q.id, "enough"); n != 1 || err != nil {
+			if n, err := c.nodes[0].conn.Cancel(t.Context(), q.id, "enough", nil); n != 1 || err != nil {
 				t.Errorf("%d fragments were cancelled, error %v", n, err)
 			}
 			if _, err := s.Next(t.Context()); sqlstate.CodeOf(err) != sqlstate.QueryCanceled {
