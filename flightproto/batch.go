@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/metadata"
 
 	"skein/catalog"
 	"skein/columnar"
@@ -124,7 +125,9 @@ func (w *BatchWriter) WriteMetadata(metadata []byte) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	return w.payloads.to.Send(&flight.FlightData{AppMetadata: metadata})
+	message := &flight.FlightData{AppMetadata: metadata}
+	w.payloads.sent.addData(message)
+	return w.payloads.to.Send(message)
 }
 
 // Close ends the stream; the schema is sent even when no batch was.
@@ -134,6 +137,11 @@ func (w *BatchWriter) Close() error {
 	}
 	return w.payloads.sendSchema()
 }
+
+// Trailer is the end marker of a stream that was closed: sent behind the
+// messages, it proves to Stream and Forwarder that all of them came. Messages
+// that were forwarded do not count.
+func (w *BatchWriter) Trailer() metadata.MD { return w.payloads.sent.trailer() }
 
 // recordBytes estimates the bytes of a record's values.
 func recordBytes(record arrow.RecordBatch) int64 {
@@ -191,23 +199,23 @@ func NewBatchReader(from flight.DataStreamReader, schema *arrow.Schema) *BatchRe
 	return &BatchReader{schema: schema, from: &counted{from: from}}
 }
 
-// counted counts the bytes of the messages that it passes on.
+// counted counts the messages that it passes on.
 type counted struct {
-	from  flight.DataStreamReader
-	bytes int64
+	from flight.DataStreamReader
+	came tally
 }
 
 // Recv implements flight.DataStreamReader.
 func (c *counted) Recv() (*flight.FlightData, error) {
 	data, err := c.from.Recv()
 	if err == nil {
-		c.bytes += int64(len(data.DataHeader) + len(data.DataBody) + len(data.AppMetadata))
+		c.came.addData(data)
 	}
 	return data, err
 }
 
 // ReceivedBytes is the size of the messages received so far.
-func (r *BatchReader) ReceivedBytes() int64 { return r.from.bytes }
+func (r *BatchReader) ReceivedBytes() int64 { return int64(r.from.came.bytes) }
 
 // Schema is the physical schema.
 func (r *BatchReader) Schema() *arrow.Schema { return r.schema }

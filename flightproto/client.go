@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"skein/columnar"
@@ -188,6 +189,17 @@ func (c *Conn) failed(err error) error {
 	return err
 }
 
+// unread is failed for an error in reading rows, which may be that of a decoder
+// that met damaged bytes.
+func (c *Conn) unread(ctx context.Context, err error) error {
+	_, transport := status.FromError(err)
+	var user *sqlstate.Error
+	if transport || ctx.Err() != nil || errors.As(err, &user) {
+		return c.failed(err)
+	}
+	return malformed("worker %s sent rows that cannot be decoded: %v", c.address, err)
+}
+
 // Fetch pulls one exchange of a registered fragment, whose plan says it sends
 // schema (public or physical types). Ctx bounds the whole stream; end it with
 // Close, which cancels the fragment if rows were left.
@@ -226,8 +238,9 @@ type Stream struct {
 // Schema is what comes, with physical types.
 func (s *Stream) Schema() *arrow.Schema { return s.reader.Schema() }
 
-// Next returns the next batch, nil at the end. The batch is valid until the
-// next call. When ctx ends, so does the stream.
+// Next returns the next batch, nil at the end, which is one only with the end
+// marker of a stream that came whole. The batch is valid until the next call.
+// When ctx ends, so does the stream.
 func (s *Stream) Next(ctx context.Context) (*columnar.Batch, error) {
 	var batch *columnar.Batch
 	err := withContext(ctx, s.cancel, func() (err error) {
@@ -235,9 +248,14 @@ func (s *Stream) Next(ctx context.Context) (*columnar.Batch, error) {
 		return err
 	})
 	if err != nil {
-		return nil, s.conn.failed(err)
+		return nil, s.conn.unread(ctx, err)
 	}
-	s.over = batch == nil
+	if batch == nil && !s.over {
+		if err := s.reader.from.came.check(s.conn.address, s.get.Trailer()); err != nil {
+			return nil, err
+		}
+		s.over = true
+	}
 	return batch, nil
 }
 

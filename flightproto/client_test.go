@@ -81,6 +81,13 @@ func serve(t *testing.T, p *peer) *flightproto.Conn {
 	return conn
 }
 
+// finish ends a stream of rows as a worker does.
+func finish(w *flightproto.BatchWriter, stream grpc.ServerStream) error {
+	err := w.Close()
+	stream.SetTrailer(w.Trailer())
+	return err
+}
+
 // publicSchema has short decimals, which travel as int64.
 func publicSchema() *arrow.Schema {
 	return arrow.NewSchema([]arrow.Field{
@@ -145,7 +152,7 @@ func TestFetchStreamsBatches(t *testing.T) {
 				return err
 			}
 		}
-		return w.Close()
+		return finish(w, stream)
 	}})
 	stream, err := conn.Fetch(t.Context(), &pb.Ticket{QueryId: "q", Exchange: 4}, publicSchema())
 	if err != nil {
@@ -180,13 +187,13 @@ func TestFetchSelectionsAndLargeBatches(t *testing.T) {
 	conn := serve(t, &peer{get: func(ticket *pb.Ticket, stream flight.FlightService_DoGetServer) error {
 		w := flightproto.NewBatchWriter(stream, flightproto.PhysicalSchema(publicSchema()), nil)
 		if ticket.GetQueryId() == "large" {
-			return errors.Join(w.Write(numbers(t, 0, rows, 20_000)), w.Close())
+			return errors.Join(w.Write(numbers(t, 0, rows, 20_000)), finish(w, stream))
 		}
 		b := numbers(t, 0, rows, 1)
 		for i := 5; i < rows; i += 10 {
 			b.Sel = append(b.Sel, int32(i))
 		}
-		return errors.Join(w.Write(b), w.Close())
+		return errors.Join(w.Write(b), finish(w, stream))
 	}})
 	for query, want := range map[string]int{"large": rows, "selected": rows / 10} {
 		stream, err := conn.Fetch(t.Context(), &pb.Ticket{QueryId: query}, publicSchema())

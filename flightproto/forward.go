@@ -45,27 +45,33 @@ func (p *passing) ProtoReflect() protoreflect.Message {
 	return m.ProtoReflect()
 }
 
-// header returns the message's DataHeader, nil for none.
-func (p *passing) header() ([]byte, error) {
+// header returns the message's DataHeader, nil for none, and the sizes of its
+// body and its metadata.
+func (p *passing) header() (header []byte, body, appMetadata int, err error) {
 	r := p.data.Reader()
 	defer func() { _ = r.Close() }() // only gives the references back
 	for r.Remaining() > 0 {
 		field, size, err := nextField(r)
 		if err != nil {
-			return nil, malformed("a FlightData: %v", err)
+			return nil, 0, 0, malformed("a FlightData: %v", err)
 		}
-		if field == fieldHeader {
-			header := make([]byte, size)
+		switch field {
+		case fieldHeader:
+			header = make([]byte, size)
 			if _, err := io.ReadFull(r, header); err != nil {
-				return nil, malformed("a FlightData: %v", err)
+				return nil, 0, 0, malformed("a FlightData: %v", err)
 			}
-			return header, nil
+			continue
+		case fieldBody:
+			body = size
+		case fieldMetadata:
+			appMetadata = size
 		}
 		if _, err := r.Discard(size); err != nil {
-			return nil, malformed("a FlightData: %v", err)
+			return nil, 0, 0, malformed("a FlightData: %v", err)
 		}
 	}
-	return nil, nil
+	return header, body, appMetadata, nil
 }
 
 // decoded is the message for streams that have no use for its encoding.
@@ -85,6 +91,7 @@ type Forwarder struct {
 	get    flight.FlightService_DoGetClient
 	schema *StreamSchema
 	opened bool
+	came   tally
 }
 
 // Forward is Fetch for batches that are passed on; schema is physical.
@@ -96,7 +103,7 @@ func (c *Conn) Forward(ctx context.Context, ticket *pb.Ticket, schema *StreamSch
 	return &Forwarder{conn: c, cancel: cancel, get: get, schema: schema}, nil
 }
 
-// Next returns the next batch with rows, nil at the end. It is the caller's, who
+// Next returns the next batch with rows, nil at the end, as Stream.Next does. It is the caller's, who
 // forwards or releases it.
 func (f *Forwarder) Next() (*Message, error) {
 	for {
@@ -104,7 +111,7 @@ func (f *Forwarder) Next() (*Message, error) {
 		err := f.get.RecvMsg(raw)
 		switch {
 		case errors.Is(err, io.EOF) && f.opened:
-			return nil, nil
+			return nil, f.came.check(f.conn.address, f.get.Trailer())
 		case err != nil:
 			return nil, f.conn.failed(err)
 		}
@@ -121,9 +128,13 @@ func (f *Forwarder) Next() (*Message, error) {
 
 // accept checks a message and returns the rows it has.
 func (f *Forwarder) accept(raw *passing) (int64, error) {
-	header, err := raw.header()
-	if err != nil || len(header) == 0 { // metadata only
+	header, body, appMetadata, err := raw.header()
+	if err != nil {
 		return 0, err
+	}
+	f.came.add(header, body, appMetadata)
+	if len(header) == 0 { // metadata only
+		return 0, nil
 	}
 	if !f.opened {
 		f.opened = true

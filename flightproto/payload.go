@@ -43,6 +43,7 @@ type payloadWriter struct {
 	descriptor *flight.FlightDescriptor // rides on the next message
 	schema     *StreamSchema
 	schemaSent bool
+	sent       tally
 }
 
 // bodies pools buffers of powers of two from 16 KiB to 32 MiB, which no message
@@ -92,6 +93,7 @@ func (w *payloadWriter) sendSchema() error {
 	w.schemaSent = true
 	message := &flight.FlightData{FlightDescriptor: w.descriptor, DataHeader: w.schema.header}
 	w.descriptor = nil
+	w.sent.addData(message)
 	return w.to.Send(message)
 }
 
@@ -119,6 +121,7 @@ func (w *payloadWriter) send(p *ipc.Payload, metadata []byte) error {
 	if err := p.SerializeBody(&size); err != nil {
 		return err
 	}
+	w.sent.add(message.DataHeader, int(size), 0)
 	if size == 0 || w.raw == nil {
 		body := make(filler, 0, size)
 		if err := p.SerializeBody(&body); err != nil {

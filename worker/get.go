@@ -93,6 +93,9 @@ func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightS
 	if err == nil {
 		err = sent(writer.Close())
 	}
+	if err == nil {
+		stream.SetTrailer(writer.Trailer())
+	}
 	var lost *lostConsumer
 	if errors.As(err, &lost) {
 		return lost.err
