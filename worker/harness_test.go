@@ -19,6 +19,7 @@ import (
 	"skein/consensus"
 	"skein/flightproto"
 	"skein/flightproto/pb"
+	"skein/internal/faultproxy"
 	"skein/planner"
 	"skein/storage"
 	"skein/worker"
@@ -45,9 +46,10 @@ type node struct {
 	clock   *consensus.Clock
 	store   *storage.Store
 	server  *worker.Server
-	address string
+	address string // that other nodes and clients use
 	dir     string // of the store
 	conn    *flightproto.Conn
+	proxy   *faultproxy.Proxy // what everybody reaches this node through, or nil
 
 	mu       sync.Mutex
 	tablets  map[catalog.TabletID]*storage.Tablet
@@ -61,7 +63,15 @@ type node struct {
 	before   func(storage.Command) error // may refuse a proposal
 }
 
+// newCluster makes workers that listen on TCP.
 func newCluster(t *testing.T, nodes int, configure func(*worker.Config)) *cluster {
+	t.Helper()
+	return newClusterOn(t, tcp{}, false, nodes, configure)
+}
+
+// newClusterOn makes workers on a network, with a fault proxy before each if
+// wanted.
+func newClusterOn(t *testing.T, over network, proxied bool, nodes int, configure func(*worker.Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	first := &consensus.MetaSnapshot{Version: 1}
@@ -79,22 +89,26 @@ func newCluster(t *testing.T, nodes int, configure func(*worker.Config)) *cluste
 			t.Fatal(err)
 		}
 		n.store = store
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		listener := over.listen(t)
 		n.address = listener.Addr().String()
+		if proxied {
+			front := over.listen(t)
+			if n.proxy, err = faultproxy.New(front, n.address, over.dial()...); err != nil {
+				t.Fatal(err)
+			}
+			n.address = front.Addr().String()
+		}
 		c.nodes = append(c.nodes, n)
 		first.Nodes = append(first.Nodes, consensus.NodeInfo{ID: n.id, FlightAddress: n.address})
-		n.serve(listener, configure)
+		n.serve(over, listener, configure)
 	}
 	return c
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func (n *node) serve(listener net.Listener, configure func(*worker.Config)) {
-	cfg := worker.Config{Node: n, Logger: quiet(), Parallelism: 2}
+func (n *node) serve(over network, listener net.Listener, configure func(*worker.Config)) {
+	cfg := worker.Config{Node: n, Logger: quiet(), Parallelism: 2, DialOptions: over.dial()}
 	if configure != nil {
 		configure(&cfg)
 	}
@@ -107,7 +121,7 @@ func (n *node) serve(listener net.Listener, configure func(*worker.Config)) {
 	server.Register(g)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Serve(listener) })
-	if n.conn, err = flightproto.Dial(n.address); err != nil {
+	if n.conn, err = flightproto.Dial(n.address, over.dial()...); err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() {
@@ -118,6 +132,11 @@ func (n *node) serve(listener net.Listener, configure func(*worker.Config)) {
 		}
 		if err := n.conn.Close(); err != nil {
 			n.t.Error(err)
+		}
+		if n.proxy != nil {
+			if err := n.proxy.Close(); err != nil {
+				n.t.Error(err)
+			}
 		}
 		g.Stop()
 		wg.Wait()

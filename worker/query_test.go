@@ -40,8 +40,10 @@ func checkIDs(t *testing.T, ids []int64, from, n int) {
 	}
 }
 
-func TestScanReturnsWrittenRows(t *testing.T) {
-	c := newCluster(t, 1, nil)
+func TestScanReturnsWrittenRows(t *testing.T) { overNetworks(t, testScanReturnsWrittenRows) }
+
+func testScanReturnsWrittenRows(t *testing.T, over network) {
+	c := newClusterOn(t, over, false, 1, nil)
 	n := c.nodes[0]
 	table := c.createTable("t", []int{0}, 0)
 	const large = 300_000 // three segments
@@ -61,8 +63,12 @@ func TestScanReturnsWrittenRows(t *testing.T) {
 // Two producers repartition to three consumers: every row arrives once, and rows
 // of one key arrive at one consumer.
 func TestRepartitionRoutesEveryRowOnce(t *testing.T) {
+	overNetworks(t, testRepartitionRoutesEveryRowOnce)
+}
+
+func testRepartitionRoutesEveryRowOnce(t *testing.T, over network) {
 	const each, consumers = 40_000, 3
-	c := newCluster(t, 2, nil)
+	c := newClusterOn(t, over, false, 2, nil)
 	table := c.createTable("t", nil, 0, 1)
 	c.nodes[0].mustWrite(table, 0, "a", 0, each)
 	c.nodes[1].mustWrite(table, 1, "b", each, each)
@@ -109,8 +115,12 @@ func TestRepartitionRoutesEveryRowOnce(t *testing.T) {
 }
 
 func TestBroadcastReachesEveryConsumer(t *testing.T) {
+	overNetworks(t, testBroadcastReachesEveryConsumer)
+}
+
+func testBroadcastReachesEveryConsumer(t *testing.T, over network) {
 	const n = 30_000
-	c := newCluster(t, 1, nil)
+	c := newClusterOn(t, over, false, 1, nil)
 	table := c.createTable("t", nil, 0)
 	c.nodes[0].mustWrite(table, 0, "a", 0, n)
 	p := newPlan()
@@ -137,9 +147,11 @@ func TestBroadcastReachesEveryConsumer(t *testing.T) {
 }
 
 // A consumer that has enough leaves; its siblings still get all their rows.
-func TestConsumerMayLeaveEarly(t *testing.T) {
+func TestConsumerMayLeaveEarly(t *testing.T) { overNetworks(t, testConsumerMayLeaveEarly) }
+
+func testConsumerMayLeaveEarly(t *testing.T, over network) {
 	const n = 200_000
-	c := newCluster(t, 1, nil)
+	c := newClusterOn(t, over, false, 1, nil)
 	table := c.createTable("t", nil, 0)
 	c.nodes[0].mustWrite(table, 0, "a", 0, n)
 	p := newPlan()
@@ -164,9 +176,11 @@ func TestConsumerMayLeaveEarly(t *testing.T) {
 }
 
 // Fragments pull their inputs from other workers, and from their own, by gRPC.
-func TestExchangesBetweenWorkers(t *testing.T) {
+func TestExchangesBetweenWorkers(t *testing.T) { overNetworks(t, testExchangesBetweenWorkers) }
+
+func testExchangesBetweenWorkers(t *testing.T, over network) {
 	const each = 20_000
-	c := newCluster(t, 2, nil)
+	c := newClusterOn(t, over, false, 2, nil)
 	table := c.createTable("t", nil, 0, 1)
 	c.nodes[0].mustWrite(table, 0, "a", 0, each)
 	c.nodes[1].mustWrite(table, 1, "b", each, each)
@@ -188,8 +202,10 @@ func TestExchangesBetweenWorkers(t *testing.T) {
 
 // An error in the middle of a producer reaches the client through the consumer,
 // with its SQLSTATE.
-func TestErrorsReachTheClient(t *testing.T) {
-	c := newCluster(t, 2, nil)
+func TestErrorsReachTheClient(t *testing.T) { overNetworks(t, testErrorsReachTheClient) }
+
+func testErrorsReachTheClient(t *testing.T, over network) {
+	c := newClusterOn(t, over, false, 2, nil)
 	table := c.createTable("t", nil, 0)
 	c.nodes[0].mustWrite(table, 0, "a", 0, 50_000)
 	id := &planner.Column{Index: 0, Name: "id", DataType: catalog.BigInt}
@@ -315,7 +331,11 @@ func TestStartRefusesBadRequests(t *testing.T) {
 }
 
 func TestCancelEndsStreamsAndRefusesLateStarts(t *testing.T) {
-	c := newCluster(t, 1, nil)
+	overNetworks(t, testCancelEndsStreamsAndRefusesLateStarts)
+}
+
+func testCancelEndsStreamsAndRefusesLateStarts(t *testing.T, over network) {
+	c := newClusterOn(t, over, false, 1, nil)
 	n := c.nodes[0]
 	table := c.createTable("t", nil, 0)
 	n.mustWrite(table, 0, "a", 0, 300_000)
@@ -402,7 +422,11 @@ func TestLeaseSweepsForgottenQueries(t *testing.T) {
 }
 
 func TestDisconnectAndDeadlineEndFragments(t *testing.T) {
-	c := newCluster(t, 1, nil)
+	overNetworks(t, testDisconnectAndDeadlineEndFragments)
+}
+
+func testDisconnectAndDeadlineEndFragments(t *testing.T, over network) {
+	c := newClusterOn(t, over, false, 1, nil)
 	n := c.nodes[0]
 	table := c.createTable("t", nil, 0)
 	n.mustWrite(table, 0, "a", 0, 300_000)

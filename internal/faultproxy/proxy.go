@@ -28,7 +28,7 @@ const (
 	Truncate  Kind = "truncate"  // to half of its bytes
 	Duplicate Kind = "duplicate" // directly behind the first
 	Reset     Kind = "reset"     // the call fails in its place
-	Finish    Kind = "finish"    // the call ends well in its place, without trailers
+	Finish    Kind = "finish"    // the answer ends well in its place, without trailers
 )
 
 // Place is where in a call something happens.
@@ -172,7 +172,8 @@ func (c *call) request(ctx context.Context, first *frame) error {
 	}
 	switch f.Kind {
 	case Drop:
-		return nil
+		<-ctx.Done() // the backend never hears of the call
+		return status.FromContextError(ctx.Err()).Err()
 	case Delay:
 		hold(ctx, f.For)
 	case Truncate:
@@ -190,10 +191,8 @@ func (c *call) request(ctx context.Context, first *frame) error {
 			}
 		})
 		return nil
-	case Reset:
+	case Reset, Finish:
 		return broken()
-	case Finish:
-		return nil
 	}
 	return c.back.SendMsg(first)
 }
