@@ -158,7 +158,7 @@ func TestPartitionerRoutesEveryRowOnce(t *testing.T) {
 			batches := g.batches(schema, g.IntN(7000))
 			budget := NewBudget("query", 0, nil)
 			n := 1 + g.IntN(5)
-			f := must(NewPartitioner(context.Background(), &memOp{schema: schema, batches: batches}, []int{0, 1}, n, 2, budget))
+			f := must(NewPartitioner(context.Background(), &memOp{schema: schema, batches: batches}, []int{0, 1}, n, 2, &Env{Budget: budget}))
 			parts, errs := consume(f.Outputs())
 			home := map[string]int{}
 			var all []row
@@ -217,7 +217,7 @@ func TestTeeCopiesToAll(t *testing.T) {
 	schema := opSchema(catalog.Text, catalog.BigInt)
 	batches := g.batches(schema, 12000)
 	budget := NewBudget("query", 0, nil)
-	f := must(NewTee(context.Background(), &memOp{schema: schema, batches: batches}, 3, 1, budget))
+	f := must(NewTee(context.Background(), &memOp{schema: schema, batches: batches}, 3, 1, &Env{Budget: budget}))
 	parts, errs := consume(f.Outputs())
 	for i := range parts {
 		if errs[i] != nil {
@@ -239,7 +239,7 @@ func TestFanoutOutlivesConsumers(t *testing.T) {
 	budget := NewBudget("query", 0, nil)
 	closed := 0
 	in := &memOp{schema: schema, batches: []*columnar.Batch{intBatch(vals...)}, endless: true, closed: &closed}
-	f := must(NewPartitioner(context.Background(), in, []int{0}, 3, 1, budget))
+	f := must(NewPartitioner(context.Background(), in, []int{0}, 3, 1, &Env{Budget: budget}))
 	outs := f.Outputs()
 	if err := outs[0].Close(); err != nil {
 		t.Error(err)
@@ -265,7 +265,7 @@ func TestFanoutPassesErrorsToAll(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			in := &memOp{schema: schema, batches: []*columnar.Batch{intBatch(1, 2, 3)}, failAt: failure}
-			f := must(NewPartitioner(ctx, in, []int{0}, 2, 1, nil))
+			f := must(NewPartitioner(ctx, in, []int{0}, 2, 1, &Env{}))
 			want := sqlstate.NumericOutOfRange
 			if cancelFirst {
 				cancel()
@@ -284,7 +284,7 @@ func TestFanoutPassesErrorsToAll(t *testing.T) {
 func TestFanoutClosedUnread(t *testing.T) {
 	closed := 0
 	in := &memOp{schema: opSchema(catalog.BigInt), closed: &closed}
-	f := must(NewTee(context.Background(), in, 2, 1, nil))
+	f := must(NewTee(context.Background(), in, 2, 1, &Env{}))
 	if err := f.Close(); err != nil || closed != 1 {
 		t.Errorf("error %v, closed %d times", err, closed)
 	}

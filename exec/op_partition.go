@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -13,8 +14,9 @@ import (
 // queues: it is the producing end of a repartition or broadcast exchange.
 //
 // The input runs in one goroutine, started by the first Next of any output. A
-// full queue stops it, so the slowest consumer sets the pace. Closing an
-// output drops what is addressed to it and lets the others go on; when all are
+// full queue stops it, so the slowest consumer sets the pace, unless another one
+// has nothing to read: then what comes for one that does not read on is put
+// aside, in memory and then on disk. Closing an output drops what is addressed to it and lets the others go on; when all are
 // closed the input is stopped and closed. An error of the input reaches every
 // output that is still open.
 type Fanout struct {
@@ -26,11 +28,18 @@ type Fanout struct {
 	start   sync.Once
 	wg      sync.WaitGroup
 
+	env      *Env            // what is put aside is charged to its budget and spilled as it says
+	limit    int             // of each queue
+	changed  chan struct{}   // a token when an output has changed
+	full     []*fanoutOutput // send's own
+	patience time.Duration   // with a consumer that does not read while another waits
+
 	mu       sync.Mutex
 	open     int
 	running  bool
 	finished bool  // the input is closed
-	err      error // of the input; set before the queues are closed
+	over     bool  // nothing more comes
+	err      error // of the input; set before over
 }
 
 // router copies the rows of a batch to the queues they belong to.
@@ -45,10 +54,11 @@ type router interface {
 
 // NewPartitioner splits input into partitions outputs by a hash of the key
 // columns: equal keys, from whatever producer, go to the output of the same
-// number. queue is how many batches may wait for each consumer. ctx governs the
-// goroutine that runs input; waiting and partly filled batches are charged to
-// budget.
-func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions, queue int, budget *Budget) (*Fanout, error) {
+// number. queue is how many batches may wait for each consumer before others have
+// to wait for it. ctx governs the goroutine that runs input. Waiting and partly
+// filled batches are charged to env's budget; what outgrows the queues is spilled
+// as env says.
+func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions, queue int, env *Env) (*Fanout, error) {
 	if err := checkOrdinals("repartition key", keys, input.Schema()); err != nil {
 		return nil, err
 	}
@@ -63,7 +73,7 @@ func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions,
 	}
 	r := &hashRouter{
 		hasher: partitionHasher{keys: keys},
-		acct:   budget.workingAccount("repartition"),
+		acct:   env.Budget.workingAccount("repartition"),
 		stores: make([]*rowStore, partitions),
 		sels:   make([][]int32, partitions),
 		in:     input.Schema(),
@@ -75,30 +85,28 @@ func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions,
 		}
 		r.stores[i] = store
 	}
-	return newFanout(ctx, input, r, partitions, queue), nil
+	return newFanout(ctx, input, r, partitions, queue, env), nil
 }
 
 // NewTee sends all rows of input to each of consumers outputs. The other
 // arguments are those of NewPartitioner.
-func NewTee(ctx context.Context, input Operator, consumers, queue int, budget *Budget) (*Fanout, error) {
+func NewTee(ctx context.Context, input Operator, consumers, queue int, env *Env) (*Fanout, error) {
 	if consumers < 1 {
 		return nil, malformed("a broadcast to %d consumers", consumers)
 	}
-	compact, err := newCompact(input, budget)
+	compact, err := newCompact(input, env.Budget)
 	if err != nil {
 		return nil, err
 	}
-	return newFanout(ctx, compact, &teeRouter{in: input.Schema(), acct: budget.workingAccount("broadcast")}, consumers, queue), nil
+	return newFanout(ctx, compact, &teeRouter{in: input.Schema(), acct: env.Budget.workingAccount("broadcast")}, consumers, queue, env), nil
 }
 
-func newFanout(ctx context.Context, input Operator, route router, n, queue int) *Fanout {
-	f := &Fanout{input: input, route: route, open: n}
+func newFanout(ctx context.Context, input Operator, route router, n, queue int, env *Env) *Fanout {
+	f := &Fanout{input: input, route: route, open: n, env: env.withSpill(), limit: max(1, queue), patience: spillAfter, changed: make(chan struct{}, 1)}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	for range n {
 		f.outputs = append(f.outputs, &fanoutOutput{
-			fanout: f,
-			queue:  make(chan *ownedBatch, max(1, queue)),
-			gone:   make(chan struct{}),
+			fanout: f, wake: make(chan struct{}, 1), stalledAt: -1, aside: make(chan struct{}, 1),
 		})
 	}
 	return f
@@ -163,10 +171,10 @@ func (f *Fanout) run() {
 		err = e
 	}
 	f.mu.Lock()
-	f.err = err
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	f.err, f.over = err, true
 	for _, o := range f.outputs {
-		close(o.queue)
+		o.notify()
 	}
 }
 
@@ -182,61 +190,6 @@ func (f *Fanout) finish() error {
 	return guard("closing an exchange", f.input.Close)
 }
 
-// send puts a batch into the queues of the given outputs.
-func (f *Fanout) send(b *ownedBatch, outputs []*fanoutOutput) error {
-	b.refs = len(outputs)
-	for i, o := range outputs {
-		if o.isGone() {
-			b.release()
-			continue
-		}
-		select {
-		case o.queue <- b:
-		case <-o.gone:
-			b.release()
-		case <-f.ctx.Done():
-			for range outputs[i:] {
-				b.release()
-			}
-			return canceled(f.ctx)
-		}
-	}
-	return nil
-}
-
-// fanoutOutput is one consuming end.
-type fanoutOutput struct {
-	fanout *Fanout
-	queue  chan *ownedBatch
-	gone   chan struct{} // closed when the consumer is not interested any more
-	last   *ownedBatch
-	view   columnar.Batch // the consumer's own copy of last's header
-	closed bool
-}
-
-func (o *fanoutOutput) Schema() *arrow.Schema { return o.fanout.route.schema() }
-
-func (o *fanoutOutput) Next(ctx context.Context) (*columnar.Batch, error) {
-	if o.closed {
-		return nil, nil
-	}
-	f := o.fanout
-	f.begin()
-	o.drop()
-	select {
-	case b, ok := <-o.queue:
-		if ok {
-			o.last, o.view = b, *b.batch
-			return &o.view, nil
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return nil, f.err
-	case <-ctx.Done():
-		return nil, canceled(ctx)
-	}
-}
-
 // begin starts the goroutine unless it runs or all outputs are closed.
 func (f *Fanout) begin() {
 	f.start.Do(func() {
@@ -248,53 +201,4 @@ func (f *Fanout) begin() {
 			go f.run()
 		}
 	})
-}
-
-func (o *fanoutOutput) drop() {
-	if o.last != nil {
-		o.last.release()
-		o.last = nil
-	}
-}
-
-func (o *fanoutOutput) Close() error {
-	if o.closed {
-		return nil
-	}
-	o.closed = true
-	o.drop()
-	close(o.gone)
-	f := o.fanout
-	f.mu.Lock()
-	f.open--
-	last, running := f.open == 0, f.running
-	f.mu.Unlock()
-	if !last {
-		return nil
-	}
-	f.cancel(errStopped)
-	var err error
-	if running {
-		f.wg.Wait()
-	} else {
-		err = f.finish()
-	}
-	f.route.close()
-	if running {
-		for _, each := range f.outputs {
-			for b := range each.queue { // closed by the goroutine
-				b.release()
-			}
-		}
-	}
-	return err
-}
-
-func (o *fanoutOutput) isGone() bool {
-	select {
-	case <-o.gone:
-		return true
-	default:
-		return false
-	}
 }

@@ -38,10 +38,15 @@ func (s *spillSpace) counting(written *atomic.Int64, budget *Budget) *spillSpace
 	return &own
 }
 
-// withSpill returns the environment with a spill space of its own.
+// Shared returns the environment with one spill space, whose bound is for all that
+// is done with it together.
+func (e *Env) Shared() *Env { return e.withSpill() }
+
+// withSpill returns the environment with a spill space: of its own, unless it
+// has one.
 func (e *Env) withSpill() *Env {
 	own := *e
-	if own.SpillDir != "" {
+	if own.SpillDir != "" && own.spill == nil {
 		own.spill = &spillSpace{dir: own.SpillDir, limit: own.MaxSpill, used: new(atomic.Int64), budget: own.Budget, total: own.Spilled}
 	}
 	return &own

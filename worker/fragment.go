@@ -18,8 +18,8 @@ import (
 	"skein/sqlstate"
 )
 
-// open builds a fragment's operators, which start pulling their inputs.
-func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
+// env is what a fragment runs with.
+func (s *Server) env(f *fragment) *exec.Env {
 	env := &exec.Env{
 		Tables:      &tableReader{server: s, query: f.query},
 		Exchanges:   &exchangeReader{server: s, fragment: f},
@@ -33,6 +33,11 @@ func (s *Server) open(ctx context.Context, f *fragment) (exec.Operator, error) {
 		f.profile = exec.NewProfile(f.query.timed)
 		env.Profile = f.profile
 	}
+	return env.Shared()
+}
+
+// open builds a fragment's operators, which start pulling their inputs.
+func (s *Server) open(ctx context.Context, f *fragment, env *exec.Env) (exec.Operator, error) {
 	op, err := exec.Build(ctx, f.plan.Operators, env)
 	if err != nil {
 		return nil, fmt.Errorf("building fragment %d of query %s: %w", f.plan.ID, f.query.id, err)
@@ -59,7 +64,7 @@ func matches(got *arrow.Schema, out *output) error {
 // send passes a fragment's rows on until its end.
 func (s *Server) send(ctx context.Context, f *fragment, to *flightproto.BatchWriter) (err error) {
 	began := time.Now()
-	op, err := s.open(ctx, f)
+	op, err := s.open(ctx, f, s.env(f))
 	if err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (s *Server) send(ctx context.Context, f *fragment, to *flightproto.BatchWri
 }
 
 // queueBatches is how many batches may wait for each consumer of a fragment
-// that fans out.
+// that fans out, before the others have to wait or rows are put aside.
 const queueBatches = 8
 
 // shared is a running fragment with several consumers. Whoever claims an output
@@ -142,18 +147,19 @@ type fanout interface {
 
 // fanOut divides or copies a fragment's rows.
 func (s *Server) fanOut(ctx context.Context, f *fragment) (fanout, error) {
-	op, err := s.open(ctx, f)
+	env := s.env(f)
+	op, err := s.open(ctx, f, env)
 	if err != nil {
 		return nil, err
 	}
 	var fan fanout
 	switch x := f.outputs[0].exchange; x.Kind {
 	case planner.HashRepartitionExchange:
-		fan, err = exec.NewPartitioner(ctx, op, x.Keys, x.Partitions, queueBatches, f.query.budget)
+		fan, err = exec.NewPartitioner(ctx, op, x.Keys, x.Partitions, queueBatches, env)
 	case planner.SharedExchange:
-		fan, err = exec.NewSpool(ctx, op, len(f.outputs), &exec.Env{Budget: f.query.budget, SpillDir: s.cfg.SpillDir, MaxSpill: f.plan.MaxSpill})
+		fan, err = exec.NewSpool(ctx, op, len(f.outputs), env)
 	default:
-		fan, err = exec.NewTee(ctx, op, len(f.outputs), queueBatches, f.query.budget)
+		fan, err = exec.NewTee(ctx, op, len(f.outputs), queueBatches, env)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("fragment %d of query %s: %w", f.plan.ID, f.query.id, err), op.Close())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/errgroup"
 
 	"skein/catalog"
@@ -516,5 +517,77 @@ func TestCloseDrains(t *testing.T) {
 	}
 	if _, err := n.conn.Status(t.Context(), nil); flightproto.ReasonOf(err) != flightproto.Unavailable {
 		t.Errorf("a request to a closed worker: %v", err)
+	}
+}
+
+// Two producers send to two consumers, each in the order of ids, one all rows of
+// the first consumer first and the other those of the second. The consumers
+// merge: each waits for rows behind those that only the other one can take.
+func TestMergesOfCrossedProducersEnd(t *testing.T) { overNetworks(t, testMergesOfCrossedProducersEnd) }
+
+func testMergesOfCrossedProducersEnd(t *testing.T, over network) {
+	const each = 400_000 // more than the windows of the transport hold
+	c := newClusterOn(t, over, false, 2, func(cfg *worker.Config) { cfg.SpillDir = t.TempDir(); cfg.QueryMemoryBytes = 64 << 20 })
+	table := c.createTable("t", []int{0}, 0, 1)
+	schema := table.ArrowSchema()
+	p := newPlan()
+	id, half := planner.ColumnOf(schema, 0), &planner.Literal{Value: int64(each / 2), DataType: catalog.BigInt}
+	second := &planner.Call{Func: "/", Args: []planner.Expr{id, half}, DataType: catalog.BigInt, Null: true}
+	one := &planner.Literal{Value: int64(1), DataType: catalog.BigInt}
+	first := &planner.Call{Func: "-", Args: []planner.Expr{one, second}, DataType: catalog.BigInt, Null: true}
+	fields := append(schema.Fields(), arrow.Field{Name: "key", Type: catalog.BigInt, Nullable: true})
+	keyed := arrow.NewSchema(fields, nil)
+	edges := make([][]*planner.Exchange, 2)
+	for i, n := range c.nodes {
+		n.mustWrite(table, i, "w", 0, each)
+		f := p.scan(n, table, i, nil)
+		project := &planner.ProjectOp{Schema: keyed}
+		for k := range schema.NumFields() {
+			project.Exprs = append(project.Exprs, planner.ColumnOf(schema, k))
+		}
+		project.Exprs = append(project.Exprs, []planner.Expr{second, first}[i])
+		f.Operators = append(f.Operators, &planner.MergeSort{Keys: []planner.SortKey{{Column: 0}}, Limit: -1}, project)
+		for k := range 2 {
+			edges[k] = append(edges[k], p.exchange(f, planner.FragmentID(2+k), planner.Exchange{
+				Kind: planner.HashRepartitionExchange, Keys: []int{4}, Partition: k, Partitions: 2, Schema: keyed,
+			}))
+		}
+	}
+	var roots []*planner.Exchange
+	for k, n := range c.nodes {
+		f := p.fragment(n, 0)
+		for _, x := range edges[k] {
+			f.Operators = append(f.Operators, &planner.ExchangeSource{Exchange: x.ID, Schema: keyed})
+		}
+		f.Operators = append(f.Operators, &planner.MergeSort{Keys: []planner.SortKey{{Column: 0}}, Limit: -1})
+		roots = append(roots, p.exchange(f, coordinator, planner.Exchange{Kind: planner.MergeExchange, Schema: keyed}))
+	}
+	p.start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	got := make([][]int64, 2)
+	for k, x := range roots {
+		group.Go(func() (err error) {
+			got[k], err = p.pull(ctx, x)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for k, ids := range got {
+		if !slices.IsSorted(ids) {
+			t.Errorf("the rows of consumer %d are not in order", k)
+		}
+	}
+	if n := len(got[0]) + len(got[1]); n != 2*each {
+		t.Errorf("%d rows instead of %d", n, 2*each)
+	}
+	for _, n := range c.nodes {
+		eventually(t, "everything is given back", func() bool {
+			status, err := n.conn.Status(t.Context())
+			return err == nil && status.Fragments == 0 && status.MemoryBytes == 0
+		})
 	}
 }
