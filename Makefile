@@ -50,6 +50,10 @@ cluster: build ## Run three workers and a gateway on this machine, until Ctrl-C
 bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
 	cd bench && $(GO) build -o bin/tpch ./cmd/tpch && ./bin/tpch --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
 
+.PHONY: bench-cluster
+bench-cluster: build ## Three workers against one with TPC-H, joins over exchanges, and 100 clients at once
+	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
 .PHONY: bench-store
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
 	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)

@@ -12,6 +12,7 @@ import (
 	"skein/bench/internal/compare"
 	"skein/bench/internal/duck"
 	"skein/bench/internal/skeinproc"
+	"skein/bench/internal/tpchdata"
 	"skein/bench/tpch"
 )
 
@@ -96,7 +97,7 @@ func loadSkein(ctx context.Context, o *options, client *skeinproc.Client, r *rep
 	}
 	for _, table := range tpch.Tables {
 		began := time.Now()
-		rows, err := client.Load(ctx, table, parquetFile(o.parquet, table))
+		rows, err := client.Load(ctx, table, tpchdata.File(o.parquet, table))
 		if err != nil {
 			return fmt.Errorf("loading %s into Skein: %w", table, err)
 		}
@@ -115,7 +116,7 @@ func loadDuck(ctx context.Context, o *options, db *duck.DB, r *report) error {
 	}
 	for i, table := range tpch.Tables {
 		began := time.Now()
-		if err := db.Load(ctx, table, parquetFile(o.parquet, table)); err != nil {
+		if err := db.Load(ctx, table, tpchdata.File(o.parquet, table)); err != nil {
 			return err
 		}
 		r.Loads[i].Duck = float64(r.Loads[i].Rows) / time.Since(began).Seconds()
@@ -133,7 +134,7 @@ func loadCommand(ctx context.Context, o *options, address string, client *skeinp
 	if err := client.Exec(ctx, tpch.Partitioned(statement, o.tablets)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, o.skein, "load", "--quiet", "--addr", address, "--table", name, parquetFile(o.parquet, "lineitem"))
+	cmd := exec.CommandContext(ctx, o.skein, "load", "--quiet", "--addr", address, "--table", name, tpchdata.File(o.parquet, "lineitem"))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	began := time.Now()
 	if err := cmd.Run(); err != nil {

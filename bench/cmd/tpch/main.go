@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"skein/bench/internal/tpchdata"
 	"skein/bench/tpch"
 )
 
@@ -47,7 +48,7 @@ func mainError(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if o.parquet == "" {
-		if o.parquet, err = generate(ctx, o.cache, o.scale); err != nil {
+		if o.parquet, err = tpchdata.Generate(ctx, o.cache, o.scale); err != nil {
 			return err
 		}
 	}

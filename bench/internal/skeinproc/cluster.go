@@ -1,13 +1,16 @@
 package skeinproc
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +22,7 @@ type Cluster struct {
 	Startup time.Duration // until it answered
 	data    string
 	procs   []*exec.Cmd
+	metrics []string // where each process tells its metrics
 }
 
 // StartCluster runs n workers with their data below a directory, and a gateway,
@@ -27,12 +31,12 @@ func StartCluster(ctx context.Context, binary, data string, n int, flags ...stri
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2*n + 1)
+	ports, err := freePorts(3*n + 2)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	c = &Cluster{Address: ports[2*n], data: data}
+	c = &Cluster{Address: ports[2*n], data: data, metrics: ports[2*n+1:]}
 	var members []string
 	for i := range n {
 		members = append(members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
@@ -45,11 +49,11 @@ func StartCluster(ctx context.Context, binary, data string, n int, flags ...stri
 	for i := range n {
 		id := fmt.Sprint(i + 1)
 		if err := c.start(binary, append([]string{"worker", "--node-id", id, "--data", filepath.Join(data, id),
-			"--members", strings.Join(members, ","), "--log-level", "warn"}, flags...)...); err != nil {
+			"--members", strings.Join(members, ","), "--http", c.metrics[i], "--log-level", "warn"}, flags...)...); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.start(binary, append([]string{"gateway", "--flight", c.Address, "--http", "", "--workers", ports[1],
+	if err := c.start(binary, append([]string{"gateway", "--flight", c.Address, "--http", c.metrics[n], "--workers", ports[1],
 		"--log-level", "warn"}, flags...)...); err != nil {
 		return nil, err
 	}
@@ -96,6 +100,44 @@ func (c *Cluster) PeakMemory() int64 {
 		total += procStatus(cmd.Process.Pid, "VmHWM:")
 	}
 	return total
+}
+
+// Usage is what the processes of a cluster use together at one moment.
+type Usage struct {
+	Goroutines int64
+	Memory     int64 // resident bytes
+}
+
+// Usage asks all processes what they use.
+func (c *Cluster) Usage(ctx context.Context) (Usage, error) {
+	var u Usage
+	for i, cmd := range c.procs {
+		n, err := goroutines(ctx, c.metrics[i])
+		if err != nil {
+			return u, fmt.Errorf("asking process %d for its metrics: %w", i+1, err)
+		}
+		u.Goroutines += n
+		u.Memory += procStatus(cmd.Process.Pid, "VmRSS:")
+	}
+	return u, nil
+}
+
+func goroutines(ctx context.Context, address string) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
+			return strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return 0, errors.New("no go_goroutines among the metrics")
 }
 
 // DiskBytes is the space that the data directories' files take on disk.

@@ -1,4 +1,5 @@
-package main
+// Package tpchdata makes the tables of TPC-H as Parquet files.
+package tpchdata
 
 import (
 	"context"
@@ -15,9 +16,9 @@ import (
 // as Parquet with the types of the specification.
 const generatorVersion = "4.0.0"
 
-// generate makes the tables of a scale factor below cache, unless they are
+// Generate makes the tables of a scale factor below cache, unless they are
 // there, and returns their directory.
-func generate(ctx context.Context, cache, scale string) (string, error) {
+func Generate(ctx context.Context, cache, scale string) (string, error) {
 	dir := filepath.Join(cache, "sf"+scale)
 	if complete(dir) {
 		return dir, nil
@@ -39,14 +40,15 @@ func generate(ctx context.Context, cache, scale string) (string, error) {
 
 func complete(dir string) bool {
 	for _, table := range tpch.Tables {
-		if _, err := os.Stat(parquetFile(dir, table)); err != nil {
+		if _, err := os.Stat(File(dir, table)); err != nil {
 			return false
 		}
 	}
 	return true
 }
 
-func parquetFile(dir, table string) string { return filepath.Join(dir, table+".parquet") }
+// File is where a table of a directory is.
+func File(dir, table string) string { return filepath.Join(dir, table+".parquet") }
 
 func findGenerator(ctx context.Context, cache string) (string, error) {
 	if path, err := exec.LookPath("tpchgen-cli"); err == nil {
