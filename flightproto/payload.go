@@ -121,7 +121,7 @@ func (w *payloadWriter) send(p *ipc.Payload, metadata []byte) error {
 	if err := p.SerializeBody(&size); err != nil {
 		return err
 	}
-	w.sent.add(message.DataHeader, int(size), 0)
+	w.sent.add(message.DataHeader, int(size), len(message.AppMetadata))
 	if size == 0 || w.raw == nil {
 		body := make(filler, 0, size)
 		if err := p.SerializeBody(&body); err != nil {
