@@ -82,12 +82,13 @@ func (s *shuffle) answer(ctx context.Context, c *cluster) (all []int64, err erro
 	return all, group.Wait()
 }
 
-// pulls matches the ticket of an exchange.
-func pulls(x *planner.Exchange) func(string, []byte) bool {
+// pulls matches the ticket of an exchange of this query: calls of others may still end.
+func (s *shuffle) pulls(x *planner.Exchange) func(string, []byte) bool {
 	return func(method string, request []byte) bool {
 		raw, ticket := &flight.Ticket{}, &pb.Ticket{}
 		return method == "DoGet" && proto.Unmarshal(request, raw) == nil &&
-			flightproto.Decode(raw.GetTicket(), ticket, flightproto.MaxTicketBytes) == nil && ticket.GetExchange() == uint32(x.ID)
+			flightproto.Decode(raw.GetTicket(), ticket, flightproto.MaxTicketBytes) == nil &&
+			ticket.GetQueryId() == s.id && ticket.GetExchange() == uint32(x.ID)
 	}
 }
 
@@ -138,7 +139,7 @@ func TestFaultsNeverChangeRows(t *testing.T) {
 			for edge := range 3 {
 				s := newShuffle(c, table)
 				x := append(slices.Clone(s.between[1:3]), s.roots[0])[edge] // both directions, and to the coordinator
-				f.fault.Match = pulls(x)
+				f.fault.Match = s.pulls(x)
 				t.Run(fmt.Sprintf("%s-%s-%d-edge%d", f.fault.Kind, f.fault.Place, f.fault.Message, edge), func(t *testing.T) {
 					checkFault(t, c, s, s.nodes[x.Producer], f)
 				})
@@ -177,7 +178,7 @@ func TestLostRequestsEndWithTheirDeadline(t *testing.T) {
 			at := c.nodes[0]
 			if edge < 3 {
 				x := append(slices.Clone(s.between[1:3]), s.roots[0])[edge]
-				f.Match, at = pulls(x), s.nodes[x.Producer]
+				f.Match, at = s.pulls(x), s.nodes[x.Producer]
 			}
 			at.proxy.Arm(f)
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
