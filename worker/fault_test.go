@@ -55,7 +55,7 @@ func (s *shuffle) run(ctx context.Context, c *cluster) ([]int64, error) {
 	}
 	for _, n := range c.nodes {
 		n.proxy.Arm(nil)
-		if _, cancelErr := n.conn.Cancel(c.t.Context(), s.id, "a failure elsewhere"); cancelErr != nil {
+		if _, cancelErr := n.conn.Cancel(c.t.Context(), s.id, "a failure elsewhere", nil); cancelErr != nil {
 			return nil, fmt.Errorf("canceling: %w", cancelErr)
 		}
 	}
@@ -229,7 +229,7 @@ func mustBeIdle(t *testing.T, c *cluster) {
 	for _, n := range c.nodes {
 		n.proxy.Arm(nil)
 		eventually(t, "everything is given back", func() bool {
-			status, err := n.conn.Status(t.Context())
+			status, err := n.conn.Status(t.Context(), nil)
 			return err == nil && status.Fragments == 0 && status.MemoryBytes == 0 && n.pinned.Load() == n.released.Load()
 		})
 	}

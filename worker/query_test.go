@@ -589,7 +589,7 @@ func testMergesOfCrossedProducersEnd(t *testing.T, over network) {
 	}
 	for _, n := range c.nodes {
 		eventually(t, "everything is given back", func() bool {
-			status, err := n.conn.Status(t.Context())
+			status, err := n.conn.Status(t.Context(), nil)
 			return err == nil && status.Fragments == 0 && status.MemoryBytes == 0
 		})
 	}

@@ -250,23 +250,9 @@ func TestClusterFaults(t *testing.T) {
 			t.Errorf("only %d of %d faults happened", fired, len(faults))
 		}
 	}
-	for _, member := range cluster.members {
-		_, address, _ := strings.Cut(member, "/")
-		conn, err := flightproto.Dial(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the worker keeps nothing", func(ctx context.Context) error {
-			status, err := conn.Status(ctx)
-			if err == nil && (status.Fragments != 0 || status.MemoryBytes != 0) {
-				err = fmt.Errorf("%d fragments, %d bytes", status.Fragments, status.MemoryBytes)
-			}
-			return err
-		})
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	watch(t, cluster).await(testContext(t), "the workers keep nothing", func(busy, _ int, memory int64) bool {
+		return busy == 0 && memory == 0
+	})
 }
 
 // listenAt listens on an address that was free a moment ago.
