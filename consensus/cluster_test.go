@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,15 +53,27 @@ func newCluster(t testing.TB, size int, adjust func(*NodeConfig)) *testCluster {
 	return c
 }
 
-// freeAddress returns a loopback address that nothing listens on.
+// nextPort is where the search for a free port goes on. The ports lie below those
+// that systems take for outgoing connections, so that nobody takes a stopped
+// node's port, and processes begin at different ones.
+var nextPort atomic.Int64
+
+func init() { nextPort.Store(int64(os.Getpid()) * 61) }
+
+// freeAddress returns a loopback address that nothing listens on and that no
+// other test of the process is given.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports = 12_000, 18_000
+	for range ports {
+		address := fmt.Sprint("127.0.0.1:", first+nextPort.Add(1)%ports)
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close() // only tried
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func (c *testCluster) config(id catalog.NodeID) NodeConfig {

@@ -153,6 +153,7 @@ func (w childWork) dies(t *testing.T) (acked []int64) {
 // segments and becomes durable, and restarts it: the Raft log brings back what
 // the store lost. Every other time the machine fails with the process.
 func TestNodeDiesAtFaultPoints(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	w := childWork{Members: c.members, Node: 1, Dir: c.config(1).DataDir, First: 1, Keys: 200}
 	var acked []int64
@@ -193,6 +194,7 @@ func TestNodeDiesAtFaultPoints(t *testing.T) {
 // TestNodeDiesInstallingASnapshot kills a follower at every point of the
 // installation of a snapshot; in the end it has the state.
 func TestNodeDiesInstallingASnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(cfg *NodeConfig) {
 		cfg.Host.LogBytes = 1 << 20
 		cfg.Store.Boot = func() string { return "boot" }

@@ -108,6 +108,7 @@ func TestDirectoryLockNamesItsHolder(t *testing.T) {
 }
 
 func TestStartNodeRefusals(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()
@@ -144,6 +145,7 @@ func TestStartNodeRefusals(t *testing.T) {
 }
 
 func TestCloseIsRepeatable(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	n := c.nodes[1]

@@ -49,6 +49,7 @@ func TestSingleNodeStartsAndRestartsFast(t *testing.T) {
 // TestLostStoreTailIsReplayed gives a node back an old state of its store, as a
 // crash without syncs may, and expects everything to return from the Raft log.
 func TestLostStoreTailIsReplayed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()
@@ -94,6 +95,7 @@ func TestLostStoreTailIsReplayed(t *testing.T) {
 }
 
 func TestMetaGroupEndToEnd(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(cfg *NodeConfig) { cfg.Host.LogBytes, cfg.Host.LogEntries = 1<<20, 20 })
 	c.start(1, 2, 3)
 	c.ready()
@@ -134,6 +136,7 @@ func TestMetaGroupEndToEnd(t *testing.T) {
 }
 
 func TestMetaWatchAndSweep(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()

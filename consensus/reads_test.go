@@ -203,6 +203,7 @@ func readTwice(ctx context.Context, node func() *Node, tablet catalog.TabletID, 
 // TestLostProposalsCommitAboveReads: a proposal whose caller has given up may
 // still be applied, but not below what was read since.
 func TestLostProposalsCommitAboveReads(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
@@ -273,6 +274,7 @@ func TestLeasedReadsNeedNoQuorum(t *testing.T) {
 // TestClockStartsAboveWhatIsStored: a node whose wall clock was set back does
 // not hand out timestamps that it has used.
 func TestClockStartsAboveWhatIsStored(t *testing.T) {
+	t.Parallel()
 	ahead := 5 * time.Second
 	c := newCluster(t, 1, func(cfg *NodeConfig) {
 		shift := ahead

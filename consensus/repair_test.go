@@ -216,6 +216,7 @@ func (c *testCluster) replicaID(id catalog.NodeID, tablet catalog.TabletID) uint
 // on the leader and on a follower. The replica is rebuilt while the others go on
 // with reads and writes, and survives a restart of all nodes.
 func TestDamagedValuesAreRebuilt(t *testing.T) {
+	t.Parallel()
 	for _, leads := range []bool{false, true} {
 		t.Run(fmt.Sprint("leader ", leads), func(t *testing.T) {
 			c, table, sum := repairCase(t, nil)
@@ -269,6 +270,7 @@ func TestDamagedValuesAreRebuilt(t *testing.T) {
 // TestDamageFoundAtOpening: a node whose manifest or metadata is damaged finds
 // out when it starts.
 func TestDamageFoundAtOpening(t *testing.T) {
+	t.Parallel()
 	for name, letter := range map[string]byte{"manifest": 'm', "metadata": 'p'} {
 		t.Run(name, func(t *testing.T) {
 			c, table, sum := repairCase(t, nil)
@@ -284,6 +286,7 @@ func TestDamageFoundAtOpening(t *testing.T) {
 
 // TestDamageFoundByApplying: a write looks a key up in an index that is damaged.
 func TestDamageFoundByApplying(t *testing.T) {
+	t.Parallel()
 	c, table, sum := repairCase(t, nil)
 	tablet := table.Tablets[0].ID
 	old := c.replicaID(3, tablet)
@@ -304,6 +307,7 @@ func TestDamageFoundByApplying(t *testing.T) {
 
 // TestDamageFoundBySearching: nobody reads what is damaged but the search for it.
 func TestDamageFoundBySearching(t *testing.T) {
+	t.Parallel()
 	c, table, sum := repairCase(t, func(cfg *NodeConfig) {
 		cfg.Host.ScrubEvery, cfg.Host.ScrubBytes = 100*time.Millisecond, 1<<20
 	})
@@ -316,6 +320,7 @@ func TestDamageFoundBySearching(t *testing.T) {
 // TestDamageWaitsForAQuorum: while another replica is away the damaged one stays
 // in its group, where it still votes, so that writes go on.
 func TestDamageWaitsForAQuorum(t *testing.T) {
+	t.Parallel()
 	c, table, sum := repairCase(t, nil)
 	tablet := table.Tablets[0].ID
 	leader := c.leader(tablet)
@@ -343,6 +348,7 @@ func TestDamageWaitsForAQuorum(t *testing.T) {
 
 // TestTheOnlyReplicaStaysDamaged and says why.
 func TestTheOnlyReplicaStaysDamaged(t *testing.T) {
+	t.Parallel()
 	var logged bytes.Buffer
 	c := newCluster(t, 1, func(cfg *NodeConfig) {
 		cfg.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))

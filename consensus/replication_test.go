@@ -145,6 +145,7 @@ func (c *testCluster) leader(tablet catalog.TabletID) catalog.NodeID {
 }
 
 func TestThreeNodesSurviveTheLossOfAny(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
@@ -181,6 +182,7 @@ func TestThreeNodesSurviveTheLossOfAny(t *testing.T) {
 }
 
 func TestFollowerCatchesUpBySnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(cfg *NodeConfig) { cfg.Host.LogBytes = 1 << 20 })
 	c.start(1, 2, 3)
 	c.ready()
@@ -221,6 +223,7 @@ func (c *testCluster) firstLogged(on catalog.NodeID, tablet catalog.TabletID) ui
 }
 
 func TestNoQuorumIsUnavailable(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
@@ -249,6 +252,7 @@ func TestNoQuorumIsUnavailable(t *testing.T) {
 }
 
 func TestDroppedTablesLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
@@ -287,6 +291,7 @@ func (c *testCluster) eventually(n *Node, holds func() bool, format string, args
 }
 
 func TestNodesMayMoveToOtherAddresses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
@@ -311,6 +316,7 @@ func TestNodesMayMoveToOtherAddresses(t *testing.T) {
 }
 
 func TestUnreadableEntryStopsTheReplicaAlone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()
@@ -346,6 +352,7 @@ func TestUnreadableEntryStopsTheReplicaAlone(t *testing.T) {
 }
 
 func TestFailedStoreStopsTheReplica(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()
@@ -405,6 +412,7 @@ func TestBulkIsBoundedAndDisturbsNoLeader(t *testing.T) {
 }
 
 func TestStoppedTabletStartsAgain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.start(1)
 	c.ready()

@@ -17,6 +17,7 @@ import (
 // TestFollowerCatchesUpWhileWritesGoOn: a replica that was stopped past the cut
 // of the log is brought up to date by a snapshot while rows are inserted.
 func TestFollowerCatchesUpWhileWritesGoOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(cfg *NodeConfig) { cfg.Host.LogBytes = 1 << 20 })
 	c.start(1, 2, 3)
 	c.ready()
@@ -128,6 +129,7 @@ func TestClosingTheLeaderCostsNoElection(t *testing.T) {
 }
 
 func TestTransferLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	c.start(1, 2, 3)
 	c.ready()
