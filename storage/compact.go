@@ -23,8 +23,12 @@ import (
 // longRuns of row times are shortened by themselves when they are old.
 const longRuns = 64
 
-// compact merges until nothing is left to merge or stop is closed.
+// compact merges until nothing is left to merge or stop is closed, and deletes
+// what no reader needs any more. It reads segments of a view that it does not
+// pin, so one at a time does either.
 func (t *Tablet) compact(stop <-chan struct{}) error {
+	t.compactMu.Lock()
+	defer t.compactMu.Unlock()
 	if err := t.trimRuns(); err != nil {
 		return fmt.Errorf("forgetting row times of tablet %d: %w", t.id, err)
 	}
@@ -34,13 +38,13 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 			return fmt.Errorf("compacting tablet %d: %w", t.id, err)
 		}
 		if done {
-			return nil
+			break
 		}
 		if err := t.collect(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.collect()
 }
 
 // compactOnce does the most worthwhile piece of work and reports whether there

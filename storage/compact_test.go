@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"skein/catalog"
 	"skein/columnar"
 	"skein/sqlstate"
@@ -15,9 +17,6 @@ import (
 func settle(t testing.TB, tab *Tablet) {
 	t.Helper()
 	if err := tab.compact(tab.store.stop); err != nil {
-		t.Fatal(err)
-	}
-	if err := tab.collect(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -217,5 +216,47 @@ func TestQuietTabletsAreTidied(t *testing.T) {
 	manifest := tab.view.Load().manifest
 	if len(manifest) != 1 || manifest[0].deletes != nil || manifest[0].meta.rows != 1897 {
 		t.Errorf("%d segments, the first of %d rows", len(manifest), manifest[0].meta.rows)
+	}
+}
+
+// TestCompactionsTakeTurns: several goroutines compact one tablet while rows are
+// inserted. What one merges is not deleted under another's hands.
+func TestCompactionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	const rounds, rows = 40, 50
+	s := openQuiet(t, t.TempDir(), Options{CompactAfter: 2})
+	table := intsTable()
+	tab := mustTablet(t, s, table)
+	inserted := make(chan struct{})
+	var compactors errgroup.Group
+	for range 3 {
+		compactors.Go(func() error {
+			for {
+				if err := tab.compact(s.stop); err != nil {
+					return err
+				}
+				select {
+				case <-inserted:
+					return tab.compact(s.stop)
+				default:
+				}
+			}
+		})
+	}
+	for i := range int64(rounds) {
+		keys := make([]int64, rows)
+		for k := range keys {
+			keys[k] = i*rows + int64(k)
+		}
+		txn := fmt.Sprint("t", i)
+		mustOutcome(t, tab, Staged, stages(txn, 0, encoded(t, table, intsBatch(keys...)))...)
+		mustOutcome(t, tab, Committed, Commit{Txn: txn, Segments: 1, Timestamp: uint64(i + 1)})
+	}
+	close(inserted)
+	if err := compactors.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, tab, rounds).Len; got != rounds*rows {
+		t.Fatalf("%d rows, want %d", got, rounds*rows)
 	}
 }

@@ -209,8 +209,13 @@ func rapidFlag(t *testing.T, name, value string) {
 // TestAgainstModel runs with a fixed seed. -rapid.seed, -rapid.checks and
 // -rapid.steps make other and longer runs.
 func TestAgainstModel(t *testing.T) {
+	t.Parallel() // the flags are read by no other parallel test
+	checks := modelChecks
+	if testing.Short() {
+		checks /= 4
+	}
 	rapidFlag(t, "seed", "20240917")
-	rapidFlag(t, "checks", fmt.Sprint(modelChecks))
+	rapidFlag(t, "checks", fmt.Sprint(checks))
 	rapidFlag(t, "steps", fmt.Sprint(modelSteps))
 	peers := openQuiet(t, t.TempDir(), Options{Now: func() time.Time { return time.Unix(0, 0) }})
 	mc := &machine{t: t, dir: t.TempDir(), table: intsTable()}

@@ -347,11 +347,7 @@ func (s *Store) maintainTablet(t *Tablet) {
 	if t == nil || t.failure() != nil {
 		return
 	}
-	err := t.compact(s.stop)
-	if err == nil {
-		err = t.collect()
-	}
-	if err != nil && !errors.Is(err, ErrClosed) {
+	if err := t.compact(s.stop); err != nil && !errors.Is(err, ErrClosed) {
 		s.log.Warn("tablet maintenance failed", "tablet", uint64(t.id), "error", err)
 	}
 }

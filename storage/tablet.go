@@ -32,6 +32,10 @@ type Tablet struct {
 	applyMu sync.Mutex
 	state   *tabletState
 
+	// compactMu lets one goroutine at a time merge segments or delete dead ones.
+	// It is taken before applyMu.
+	compactMu sync.Mutex
+
 	// pins is guarded by pinMu, as are the storing of view and dead, so that a
 	// reader's pin and the view it pins agree.
 	pinMu sync.Mutex
@@ -483,7 +487,8 @@ func (t *Tablet) bury(d deadData) {
 	t.pinMu.Unlock()
 }
 
-// collect deletes dead data that no snapshot needs any more.
+// collect deletes dead data that no snapshot needs any more. The caller holds
+// compactMu.
 func (t *Tablet) collect() error {
 	t.pinMu.Lock()
 	oldest := ^uint64(0)
