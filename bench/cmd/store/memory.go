@@ -16,16 +16,16 @@ import (
 // may take. The second figure is what a node in a small container has.
 const (
 	memoryCache     = 256 * mib
-	memoryAllowance = 500 * mib
+	memoryAllowance = 477 * mib // 500 MB
 	memoryLimit     = 1 << 30
-	// memoryHeap is the limit given to Go's runtime: the rest of what is allowed
-	// is for what it cannot count (about 70 MiB), the rest of memoryLimit for
-	// pages of mapped files.
-	memoryHeap = memoryCache + memoryAllowance - 128*mib
+	// memoryHeap is the limit given to Go's runtime where no other is: the rest of
+	// what is allowed is for what it cannot count (about 70 MiB).
+	memoryHeap = memoryCache + memoryAllowance - 105*mib
 )
 
 // memory loads all tables and scans more than the cache can hold, first without
-// a limit and then within memoryLimit, pages of mapped files included.
+// a limit and then, with the default settings, within memoryLimit, pages of
+// mapped files included.
 func (b *bench) memory(ctx context.Context) error {
 	free, err := b.memoryRun(ctx, "free", nil)
 	if err != nil {
@@ -54,19 +54,19 @@ func (b *bench) memory(ctx context.Context) error {
 
 // memoryRun returns the least time of the scans, in milliseconds.
 func (b *bench) memoryRun(ctx context.Context, name string, group *skeinproc.Cgroup) (took float64, err error) {
-	flags := append([]string{
-		"--cache", fmt.Sprintf("%dMiB", memoryCache/mib), "--memory-limit", fmt.Sprintf("%dMiB", memoryHeap/mib),
-	}, b.flags...)
-	server, err := skeinproc.Start(ctx, b.skein, filepath.Join(b.scratch, "memory "+name), flags...)
+	data := filepath.Join(b.scratch, "memory "+name)
+	var server *skeinproc.Process
+	if group != nil {
+		server, err = group.Start(ctx, b.skein, data, b.flags...)
+	} else {
+		server, err = skeinproc.Start(ctx, b.skein, data, append([]string{
+			"--cache", fmt.Sprintf("%dMiB", memoryCache/mib), "--memory-limit", fmt.Sprintf("%dMiB", memoryHeap/mib),
+		}, b.flags...)...)
+	}
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	if group != nil {
-		if err := group.Add(server); err != nil {
-			return 0, err
-		}
-	}
 	client, err := skeinproc.Dial(server.Address)
 	if err != nil {
 		return 0, err

@@ -1,9 +1,11 @@
 package skeinproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,13 +44,12 @@ func NewCgroup(bytes int64) (*Cgroup, error) {
 	return nil, ErrNoCgroup
 }
 
-// Add moves a process into the group.
-func (g *Cgroup) Add(p *Process) error {
-	pid := strconv.Itoa(p.cmd.Process.Pid)
-	if err := os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(pid), 0o644); err != nil {
-		return fmt.Errorf("limiting the memory of process %s: %w", pid, err)
-	}
-	return nil
+// Start is the package's Start of a process that is in the group when it begins,
+// so that it finds the limit.
+func (g *Cgroup) Start(ctx context.Context, binary, data string, flags ...string) (*Process, error) {
+	const enter = `echo $$ > "$0" && exec "$@"`
+	arguments := append([]string{"-c", enter, filepath.Join(g.dir, "cgroup.procs"), binary}, devArguments(data, flags)...)
+	return start(ctx, binary, data, exec.Command("/bin/sh", arguments...))
 }
 
 // Remove removes the group once its processes have ended.

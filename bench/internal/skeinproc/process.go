@@ -32,7 +32,14 @@ const startTimeout = 30 * time.Second
 // Start runs the binary with its data in a directory, on free ports, with more
 // flags if given.
 func Start(ctx context.Context, binary, data string, flags ...string) (*Process, error) {
-	cmd := exec.Command(binary, append([]string{"dev", "--data", data, "--flight", "127.0.0.1:0", "--http", "127.0.0.1:0"}, flags...)...)
+	return start(ctx, binary, data, exec.Command(binary, devArguments(data, flags)...))
+}
+
+func devArguments(data string, flags []string) []string {
+	return append([]string{"dev", "--data", data, "--flight", "127.0.0.1:0", "--http", "127.0.0.1:0"}, flags...)
+}
+
+func start(ctx context.Context, binary, data string, cmd *exec.Cmd) (*Process, error) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -27,6 +27,7 @@ const devStart = 30 * time.Second
 func RunDev(ctx context.Context, c config.Dev, version string, logger *slog.Logger, ready func(context.Context, Endpoints) error) (err error) {
 	p := newProcess(c.Process, version, logger)
 	defer p.finish(ctx, &err)
+	p.cacheBytes = c.Bytes(&c.Memory)
 	data, err := p.devDirectory(c.Data)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	const id = catalog.NodeID(1)
 	node, err := p.startWorker(ctx, inner, secret, consensus.NodeConfig{
 		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
-		Store:   storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
+		Store:   storage.Options{CacheBytes: p.cacheBytes, DefaultOf: worker.ColumnDefault},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
 	})
 	if err != nil {

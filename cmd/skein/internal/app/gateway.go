@@ -39,11 +39,18 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 	return p.wait(ctx)
 }
 
+// The operators of a gateway get so much memory where there is plenty.
+const (
+	gatewayMemory      = 1 << 30
+	gatewayQueryMemory = 512 << 20
+)
+
 // startGateway starts a gateway over the workers and serves it on l.
 func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, secret, version string) (*gateway.Server, error) {
+	memory := p.settings.Operators(gatewayMemory, p.cacheBytes)
 	g, err := gateway.New(gateway.Config{
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
-		Memory: int64(p.settings.NodeMemory), QueryMemory: int64(p.settings.QueryMemory),
+		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
 		Admission: gateway.Admission{
 			MaxFragments: statements.MaxFragments, MaxBytes: uint64(statements.MaxBytes),

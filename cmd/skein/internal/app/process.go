@@ -33,6 +33,8 @@ type process struct {
 	failed   chan error
 	ready    atomic.Pointer[func() error]
 	parts    []part
+	// cacheBytes are what the worker's cache may hold, 0 of a gateway alone.
+	cacheBytes int64
 }
 
 type part struct {

@@ -24,6 +24,7 @@ import (
 func RunWorker(ctx context.Context, c config.Worker, version string, logger *slog.Logger, started func(Endpoints)) (err error) {
 	p := newProcess(c.Process, version, logger)
 	defer p.finish(ctx, &err)
+	p.cacheBytes = c.Bytes(&c.Memory)
 	http, err := p.serveHTTP()
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 	}
 	node, err := p.startWorker(ctx, l, c.ClusterSecret, consensus.NodeConfig{
 		Cluster: c.Cluster, NodeID: catalog.NodeID(c.NodeID), DataDir: c.Data, Members: members,
-		Store: storage.Options{CacheBytes: c.Bytes(&c.Memory), DefaultOf: worker.ColumnDefault},
+		Store: storage.Options{CacheBytes: p.cacheBytes, DefaultOf: worker.ColumnDefault},
 	})
 	if err != nil {
 		return err
@@ -53,6 +54,9 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 	return p.wait(ctx)
 }
 
+// workerMemory is what the operators of a worker get where there is plenty.
+const workerMemory = 2 << 30
+
 // startWorker starts a node and serves its worker on l.
 func (p *process) startWorker(ctx context.Context, l net.Listener, secret string, nodeConfig consensus.NodeConfig) (*consensus.Node, error) {
 	logger := p.logger.With("role", "worker")
@@ -66,11 +70,12 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, secret string
 	if err := os.MkdirAll(spill, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the spill directory: %w", err), l.Close())
 	}
+	memory := p.settings.Operators(workerMemory, p.cacheBytes)
 	keys := func() []catalog.SigningKey { return node.Meta().Local().Keys }
 	w, err := worker.New(worker.Config{
 		Authority: flightproto.NewAuthority(keys, secret, time.Now),
 		Node:      worker.NodeOf(node), Logger: logger, SpillDir: spill, Registerer: p.registry,
-		MemoryBytes: int64(p.settings.NodeMemory), QueryMemoryBytes: int64(p.settings.QueryMemory),
+		MemoryBytes: memory, QueryMemoryBytes: p.settings.QueryOperators(memory, memory),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
