@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,6 +33,7 @@ type childWork struct {
 	Boot    string // run of the machine
 	Point   storage.FaultPoint
 	Hit     int64 // dies when it has come to the point so often
+	Repair  repairPoint
 	// First is the first of the keys that a lone node inserts, after it has made
 	// the table if it is 1; 0 to insert none and wait for death.
 	First, Keys int64
@@ -45,15 +48,21 @@ func (w childWork) config() NodeConfig {
 	cfg.Store.Boot = func() string { return w.Boot }
 	cfg.Store.CompactAfter = 2
 	cfg.Store.Fault = func(p storage.FaultPoint) {
-		if p != w.Point {
-			return
+		if p == w.Point && hits.Add(1) == w.Hit {
+			die()
 		}
-		if hits.Add(1) == w.Hit {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // until the signal is there
+	}
+	cfg.Host.repair = func(p repairPoint) {
+		if p == w.Repair {
+			die()
 		}
 	}
 	return cfg
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // until the signal is there
 }
 
 func runChild(text string) int {
@@ -70,7 +79,7 @@ func runChild(text string) int {
 }
 
 func (w childWork) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	n, err := StartNode(ctx, w.config())
 	if err != nil {
@@ -114,6 +123,17 @@ func (w childWork) run() error {
 // the keys that it acknowledged.
 func (w childWork) dies(t *testing.T) (acked []int64) {
 	t.Helper()
+	acked, err := w.start(t)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return acked
+}
+
+// start runs work in a process of its own. Its result waits for the process,
+// which must die by itself, and returns the keys that it acknowledged.
+func (w childWork) start(t *testing.T) (wait func() ([]int64, error)) {
+	t.Helper()
 	text, err := json.Marshal(w)
 	if err != nil {
 		t.Fatal(err)
@@ -123,30 +143,41 @@ func (w childWork) dies(t *testing.T) (acked []int64) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ctx.Err() != nil || !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("%s, hit %d: the process ended with %v:\n%s", w.Point, w.Hit, err, errs.String())
-	}
-	for lines := bufio.NewScanner(&out); lines.Scan(); {
+	wait = sync.OnceValues(func() ([]int64, error) {
+		err := cmd.Wait()
+		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if ctx.Err() != nil || !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+			return nil, fmt.Errorf("%s%s, hit %d: the process ended with %w:\n%s", w.Point, w.Repair, w.Hit, err, errs.String())
+		}
+		return ackedKeys(&out)
+	})
+	t.Cleanup(func() {
+		cancel()
+		_, _ = wait() // a process that the test has not waited for failed it already
+	})
+	return wait
+}
+
+func ackedKeys(out io.Reader) (acked []int64, err error) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
 		if number, ok := strings.CutPrefix(lines.Text(), "ack "); ok {
 			var key int64
 			if _, err := fmt.Sscan(number, &key); err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
 			acked = append(acked, key)
 		}
 	}
-	return acked
+	return acked, lines.Err()
 }
 
 // TestNodeDiesAtFaultPoints kills a node while it applies entries, merges
@@ -207,12 +238,7 @@ func TestNodeDiesInstallingASnapshot(t *testing.T) {
 	c.agree(tablet)
 	c.stop(3)
 	c.commit(1, table, tablet, 2)
-	for i := 0; i < 40 || c.firstLogged(1, tablet) < 10 || c.firstLogged(2, tablet) < 10; i++ {
-		if i > 400 {
-			t.Fatalf("the logs are not cut: %d, %d", c.firstLogged(1, tablet), c.firstLogged(2, tablet))
-		}
-		c.propose(1, tablet, bulk(fmt.Sprint("t", i), 100_000))
-	}
+	c.cutLogs(tablet)
 	w := childWork{Members: c.members, Node: 3, Dir: c.config(3).DataDir, Boot: "boot", Hit: 1}
 	for _, w.Point = range []storage.FaultPoint{
 		storage.FaultInstallFrame, storage.FaultInstallStaged, storage.FaultInstallHead, storage.FaultInstalled,
@@ -225,4 +251,84 @@ func TestNodeDiesInstallingASnapshot(t *testing.T) {
 	c.commit(3, table, tablet, 3)
 	c.expectRows(tablet, 3)
 	c.agree(tablet)
+}
+
+// TestNodeDiesDuringRepair kills the node of a damaged replica, the leader's and
+// another one at every step of its replacement. When the node is back the replica
+// gets rebuilt, with all that was acknowledged, and while a majority is well the
+// tablet takes writes. Every other time the machine fails with the process.
+func TestNodeDiesDuringRepair(t *testing.T) {
+	t.Parallel()
+	const leader, follower, victim = 1, 2, 3
+	for i, tc := range []struct {
+		node   catalog.NodeID // that dies
+		repair repairPoint
+		point  storage.FaultPoint
+	}{
+		{node: victim, repair: repairRequested},
+		{node: leader, repair: repairAsked},
+		{node: leader, repair: repairVouched},
+		{node: follower, repair: repairVouched},
+		{node: leader, repair: repairRemoved},
+		{node: leader, repair: repairAdded},
+		{node: leader, repair: repairFinished},
+		{node: victim, repair: repairDropped},
+		{node: victim, repair: repairDurable},
+		{node: victim, repair: repairUnlogged},
+		{node: victim, point: storage.FaultInstallFrame},
+		{node: victim, point: storage.FaultInstallStaged},
+		{node: victim, point: storage.FaultInstallHead},
+		{node: victim, point: storage.FaultInstalled},
+	} {
+		t.Run(fmt.Sprintf("node %d %s%s", tc.node, tc.repair, tc.point), func(t *testing.T) {
+			t.Parallel()
+			var boot atomic.Int64
+			c, table, sum := repairCase(t, func(cfg *NodeConfig) {
+				cfg.Store.Boot = func() string { return fmt.Sprint("boot ", boot.Load()) }
+				cfg.Host.LogBytes = 1 << 20
+			})
+			tablet := table.Tablets[0].ID
+			old := c.replicaID(victim, tablet)
+			if tc.point != "" {
+				c.cutLogs(tablet)
+			}
+			c.stop(victim)
+			c.damageRecords(victim, tablet, 'm', func(value []byte) { value[9] ^= 4 })
+			other := catalog.NodeID(leader)
+			if tc.node == leader {
+				other = follower
+			}
+			c.stop(tc.node)
+			w := childWork{
+				Members: c.members, Node: tc.node, Dir: c.config(tc.node).DataDir, Boot: "boot 0",
+				Point: tc.point, Hit: 1, Repair: tc.repair,
+			}
+			child := w.start(t)
+			if tc.node != victim {
+				c.eventually(c.nodes[other], func() bool {
+					return c.nodes[other].Host().TransferLeader(testContext(t), tablet, leader) == nil
+				}, "node %d does not come to lead", leader)
+				c.start(victim)
+			}
+			if _, err := child(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.node == victim {
+				c.commit(other, table, tablet, 5000)
+				sum += 5000
+			}
+			boot.Store(int64(i % 2))
+			c.start(tc.node)
+			c.rebuilt(victim, tablet, old, sum)
+			c.commit(victim, table, tablet, 6000)
+			sum += 6000
+			for id := range c.nodes {
+				c.rebuilt(id, tablet, 0, sum)
+			}
+			members, err := c.nodes[other].Host().raft.SyncGetShardMembership(testContext(t), uint64(tablet))
+			if err != nil || len(members.Nodes) != 3 || members.Nodes[old] != "" {
+				t.Fatalf("the group's members are %+v, %v", members, err)
+			}
+		})
+	}
 }

@@ -76,7 +76,8 @@ type Config struct {
 	ScrubEvery time.Duration
 	Logger     *slog.Logger // nil for slog.Default
 
-	files config.IFS // of the Raft log; nil for the operating system's
+	files  config.IFS        // of the Raft log; nil for the operating system's
+	repair func(repairPoint) // called in the middle of repairs, for tests
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.

@@ -25,6 +25,28 @@ const (
 	vouchLife = 5 * time.Second
 )
 
+// repairPoint is a place in a repair where a node may die.
+type repairPoint string
+
+const (
+	repairRequested repairPoint = "requested" // by the node of the damaged replica
+	repairAsked     repairPoint = "asked"     // by the leader's node, as all up to finished but vouched
+	repairVouched   repairPoint = "vouched"
+	repairRemoved   repairPoint = "removed"
+	repairAdded     repairPoint = "added"
+	repairFinished  repairPoint = "finished"
+	repairDropped   repairPoint = "dropped"  // rows of the old replica
+	repairDurable   repairPoint = "durable"  // the same
+	repairUnlogged  repairPoint = "unlogged" // the old replica's Raft log is gone
+)
+
+// reached is called at every point.
+func (h *Host) reached(p repairPoint) {
+	if h.cfg.repair != nil {
+		h.cfg.repair(p)
+	}
+}
+
 // repairer replaces damaged replicas. Each node runs one, and together they take
 // these steps, any of which may be repeated or interrupted:
 //
@@ -100,6 +122,7 @@ func (r *repairer) request(ctx context.Context, d damage) error {
 	_, err := r.meta.RepairReplica(ctx, RepairReplica{
 		RequestID: uuid.NewString(), Tablet: d.tablet, Replica: d.replica, Cause: d.cause.Error(),
 	})
+	r.host.reached(repairRequested)
 	if sqlstate.CodeOf(err) == sqlstate.DataCorrupted {
 		r.hopeless[d.replica] = true
 		r.host.log.Error("a damaged replica cannot be replaced", "tablet", uint64(d.tablet), "error", err)
@@ -156,6 +179,7 @@ func (r *repairer) vouch(ctx context.Context, replica *replica, under Repair) er
 		RequestID: fmt.Sprintf("vouch-%d-%d-%d", under.New, under.Round, replica.replica),
 		Tablet:    under.Tablet, New: under.New, Round: under.Round, Replica: replica.replica,
 	})
+	r.host.reached(repairVouched)
 	return ignoreGone(err)
 }
 
@@ -185,6 +209,7 @@ func (r *repairer) replace(ctx context.Context, leader *replica, under Repair) e
 		if err != nil {
 			return fmt.Errorf("removing replica %d: %w", under.Old, err)
 		}
+		r.host.reached(repairRemoved)
 		leader.log.Info("removed a damaged replica from its group", "replica", under.Old, "node", uint64(under.Node))
 	}
 	if _, there := members.Nodes[under.New]; !there {
@@ -195,11 +220,13 @@ func (r *repairer) replace(ctx context.Context, leader *replica, under Repair) e
 		if err != nil {
 			return fmt.Errorf("adding replica %d: %w", under.New, err)
 		}
+		r.host.reached(repairAdded)
 	}
 	_, err = r.meta.FinishRepair(ctx, FinishRepair{
 		RequestID: fmt.Sprintf("finish-repair-%d", under.New), Tablet: under.Tablet, New: under.New,
 	})
 	if err = ignoreGone(err); err == nil {
+		r.host.reached(repairFinished)
 		delete(r.asked, under.New)
 		leader.log.Info("a new replica takes the place of a damaged one", "replica", under.New, "node", uint64(under.Node))
 	}
@@ -228,5 +255,6 @@ func (r *repairer) safe(ctx context.Context, members *dragonboat.Membership, und
 	_, err := r.meta.AskRepair(ctx, AskRepair{
 		RequestID: uuid.NewString(), Tablet: under.Tablet, New: under.New, Round: under.Round,
 	})
+	r.host.reached(repairAsked)
 	return false, ignoreGone(err)
 }

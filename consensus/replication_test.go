@@ -196,12 +196,7 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	if !ok {
 		t.Fatal("tablet not on node 1")
 	}
-	for i := 0; i < 40 || c.firstLogged(1, tablet) < 10 || c.firstLogged(2, tablet) < 10; i++ {
-		if i > 400 {
-			t.Fatalf("the logs are not cut: %d, %d", c.firstLogged(1, tablet), c.firstLogged(2, tablet))
-		}
-		c.propose(1, tablet, bulk(fmt.Sprint("t", i), 100_000))
-	}
+	c.cutLogs(tablet)
 	t.Logf("log of node 1 starts at %d of %d", c.firstLogged(1, tablet), missed.sm.tablet.Applied())
 	c.start(3)
 	c.ready()
@@ -209,6 +204,18 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	c.commit(3, table, tablet, 3)
 	c.expectRows(tablet, 3)
 	c.agree(tablet)
+}
+
+// cutLogs writes to a tablet until nodes 1 and 2 have cut their logs, so that a
+// replica that has nothing needs a snapshot.
+func (c *testCluster) cutLogs(tablet catalog.TabletID) {
+	c.t.Helper()
+	for i := 0; i < 40 || c.firstLogged(1, tablet) < 10 || c.firstLogged(2, tablet) < 10; i++ {
+		if i > 400 {
+			c.t.Fatalf("the logs are not cut: %d, %d", c.firstLogged(1, tablet), c.firstLogged(2, tablet))
+		}
+		c.propose(1, tablet, bulk(fmt.Sprint("t", i), 100_000))
+	}
 }
 
 // firstLogged is the first index that a node's log still has.

@@ -204,11 +204,13 @@ func (h *Host) removeTablet(ctx context.Context, id catalog.TabletID, replicaID 
 	if err := h.cfg.Store.DropTablet(ctx, id); err != nil {
 		return fmt.Errorf("removing the rows of tablet %d: %w", id, err)
 	}
+	h.reached(repairDropped)
 	// Rows that came back after a crash would be taken for those of the next
 	// replica once their log is gone.
 	if err := h.cfg.Store.Sync(); err != nil {
 		return fmt.Errorf("removing the rows of tablet %d: %w", id, err)
 	}
+	h.reached(repairDurable)
 	if h.raft.HasNodeInfo(uint64(id), replicaID) {
 		if err := h.raft.SyncRemoveData(ctx, uint64(id), replicaID); err != nil {
 			return fmt.Errorf("removing the Raft log of tablet %d: %w", id, err)
@@ -218,6 +220,7 @@ func (h *Host) removeTablet(ctx context.Context, id catalog.TabletID, replicaID 
 			h.log.Debug("reclaiming a removed log", "tablet", uint64(id), "error", err)
 		}
 	}
+	h.reached(repairUnlogged)
 	h.book.RemoveShard(uint64(id))
 	h.mu.Lock()
 	delete(h.logged, id)
