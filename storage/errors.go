@@ -65,7 +65,7 @@ func ioError(err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	case errors.Is(err, errChecksum):
 		return sqlstate.New(sqlstate.DataCorrupted, "%s: %w", doing, err).
-			WithHint("remove this replica and let it be rebuilt from the others")
+			WithHint(rebuildHint)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG),
 		strings.Contains(text, "no space left on device"), strings.Contains(text, "file too large"):
 		return sqlstate.New(sqlstate.DiskFull, "%s: %w", doing, err).WithHint("free space on the data directory's volume")
@@ -78,6 +78,18 @@ func ioError(err error, format string, args ...any) error {
 	return sqlstate.New(sqlstate.IOError, "%s: %w", doing, err)
 }
 
+// rebuildHint is for damage of one replica.
+const rebuildHint = "one of several replicas is rebuilt from the others; restore the only one from a backup"
+
+// errVersion is in the chain of errors about records whose checksum is right and
+// whose version is not known. They are no damage.
+var errVersion = errors.New("written by a later release")
+
+func laterRelease(err error, format string, args ...any) error {
+	return sqlstate.New(sqlstate.FeatureNotSupported, "%s: %w", fmt.Sprintf(format, args...), err).
+		WithHint("start a release that is not older than the one that wrote the data directory")
+}
+
 // damagedRecords classifies what went wrong while reading a tablet's records.
 func damagedRecords(sp *space, what string, err error) error {
 	switch {
@@ -86,12 +98,18 @@ func damagedRecords(sp *space, what string, err error) error {
 	case errors.Is(err, badger.ErrBlockedWrites), errors.Is(err, syscall.EIO), errors.Is(err, syscall.EMFILE):
 		return ioError(err, "reading %s of tablet %d", what, sp.id)
 	}
+	if errors.Is(err, errVersion) {
+		return laterRelease(err, "tablet %d, %s", sp.id, what)
+	}
 	return sqlstate.New(sqlstate.DataCorrupted, "tablet %d, %s are damaged: %w", sp.id, what, err).
-		WithHint("remove this replica and let it be rebuilt from the others")
+		WithHint(rebuildHint)
 }
 
 // corrupted says which piece of a tablet is damaged.
 func corrupted(tablet catalog.TabletID, segment uint64, what string, err error) error {
+	if errors.Is(err, errVersion) {
+		return laterRelease(err, "tablet %d, segment %d, %s", tablet, segment, what)
+	}
 	return sqlstate.New(sqlstate.DataCorrupted, "tablet %d, segment %d, %s is damaged: %w", tablet, segment, what, err).
-		WithHint("remove this replica and let it be rebuilt from the others")
+		WithHint(rebuildHint)
 }

@@ -190,8 +190,8 @@ func appendSum(b []byte) []byte {
 // openRecord checks the version of a record, which is its first byte, and from
 // sumVersion on its checksum. The reader stands behind the version.
 func openRecord(value []byte, what string) (*reader, byte, error) {
-	if len(value) == 0 || value[0] < firstManifestVersion || value[0] > manifestVersion {
-		return nil, 0, fmt.Errorf("%s of a version unknown to this release, which reads up to %d: %.4x", what, manifestVersion, value)
+	if len(value) == 0 || value[0] < firstManifestVersion {
+		return nil, 0, fmt.Errorf("%s of no version: %.4x", what, value)
 	}
 	version := value[0]
 	if version >= sumVersion {
@@ -200,6 +200,9 @@ func openRecord(value []byte, what string) (*reader, byte, error) {
 			return nil, 0, fmt.Errorf("%s: %w", what, errChecksum)
 		}
 		value = value[:end]
+	}
+	if version > manifestVersion {
+		return nil, 0, fmt.Errorf("%w: %s of version %d, this release reads up to %d", errVersion, what, version, manifestVersion)
 	}
 	return &reader{b: value[1:]}, version, nil
 }

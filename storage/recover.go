@@ -23,7 +23,7 @@ func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // damagedFile says which file of a store is damaged.
 func damagedFile(dir, name string, err error) error {
 	return sqlstate.New(sqlstate.DataCorrupted, "the store in %s is damaged, file %s: %w", dir, name, oneLine{err}).
-		WithHint("restore the directory from a backup, or remove the node's data and let its replicas be rebuilt from the others")
+		WithHint("restore the whole cluster from a backup, or let the other workers go on without this one")
 }
 
 // recoverStore makes a directory ready to be opened by Badger, which believes

@@ -312,9 +312,6 @@ func decodeSegmentMeta(part []byte) (*segmentMeta, error) {
 	if len(part) < segmentHead+segmentSum || binary.LittleEndian.Uint32(part) != segmentMagic {
 		return nil, fmt.Errorf("not a segment")
 	}
-	if part[4] < firstSegmentVersion || part[4] > segmentVersion {
-		return nil, fmt.Errorf("segment version %d, this release reads up to %d", part[4], segmentVersion)
-	}
 	size := uint64(binary.LittleEndian.Uint32(part[5:]))
 	if size > uint64(len(part)-segmentHead-segmentSum) {
 		return nil, errShort
@@ -322,6 +319,9 @@ func decodeSegmentMeta(part []byte) (*segmentMeta, error) {
 	end := segmentHead + int(size)
 	if xxhash.Sum64(part[:end]) != binary.LittleEndian.Uint64(part[end:]) {
 		return nil, fmt.Errorf("segment metadata fails its checksum")
+	}
+	if part[4] < firstSegmentVersion || part[4] > segmentVersion {
+		return nil, fmt.Errorf("%w: segment version %d, this release reads up to %d", errVersion, part[4], segmentVersion)
 	}
 	m := &segmentMeta{head: end + segmentSum}
 	r := &reader{b: append([]byte(nil), part[segmentHead:end]...)}
