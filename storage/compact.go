@@ -33,7 +33,7 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 		return fmt.Errorf("forgetting row times of tablet %d: %w", t.id, err)
 	}
 	for !isStopped(stop) {
-		done, err := t.compactOnce()
+		done, err := t.compactOnce(stop)
 		if err != nil {
 			return fmt.Errorf("compacting tablet %d: %w", t.id, err)
 		}
@@ -47,26 +47,31 @@ func (t *Tablet) compact(stop <-chan struct{}) error {
 	return t.collect()
 }
 
-// compactOnce does the most worthwhile piece of work and reports whether there
-// was none.
-func (t *Tablet) compactOnce() (done bool, err error) {
+// compactOnce does the most worthwhile pieces of work, until stop is closed, and
+// reports whether there were none.
+func (t *Tablet) compactOnce(stop <-chan struct{}) (done bool, err error) {
 	v, table := t.view.Load(), t.Table()
 	p := picker{
 		manifest: v.manifest, table: table, least: t.store.opts.CompactAfter, old: t.deletesStart(),
 		defaults: t.store.defaultsOf(table), quiet: t.quiet(),
 	}
-	run := p.pick()
-	if run == nil {
-		return true, nil
-	}
-	m := newMerge(run, p.old)
-	if m.rows > 0 {
-		if m.segment, err = t.encodeMerged(v, table, m, p.defaults); err != nil {
+	runs := p.pick()
+	for _, run := range runs {
+		if isStopped(stop) {
+			break
+		}
+		m := newMerge(run, p.old)
+		if m.rows > 0 {
+			if m.segment, err = t.encodeMerged(v, table, m, p.defaults); err != nil {
+				return false, err
+			}
+		}
+		t.store.opts.fault(FaultMerged)
+		if err := t.replace(v, m); err != nil {
 			return false, err
 		}
 	}
-	t.store.opts.fault(FaultMerged)
-	return false, t.replace(v, m)
+	return runs == nil, nil
 }
 
 // merge is the work of making one segment of a run.

@@ -38,43 +38,73 @@ func (p *picker) droppable(s *segmentRef) int {
 	return s.deletes.countAt(p.old, 0, s.meta.rows)
 }
 
-// pick returns adjacent segments to merge, or one to rewrite, or nil.
-func (p *picker) pick() []*segmentRef {
+// pick returns disjoint runs of adjacent segments to merge each, or of one to
+// rewrite, or nil. It looks at all segments, so it returns all runs of a kind,
+// and smallest ones go before those of which rows can be left out: else the
+// more had piled up, the dearer each merge would be.
+func (p *picker) pick() [][]*segmentRef {
 	rows := make([]int, len(p.manifest)) // that remain
 	for i, s := range p.manifest {
 		gone := p.droppable(s)
 		rows[i] = s.meta.rows - gone
 	}
-	for i, s := range p.manifest {
-		if !p.heavy(s, rows[i]) {
-			continue
-		}
-		end, total := i+1, rows[i]
-		for end < len(p.manifest) && end-i < maxMergedInputs && p.heavy(p.manifest[end], rows[end]) &&
-			total+rows[end] <= SegmentRows && p.mergeable(s, p.manifest[end]) {
-			total, end = total+rows[end], end+1
-		}
-		return p.manifest[i:end:end]
+	taken := make([]bool, len(p.manifest))
+	runs := p.ofClass(sizeClassRatio, rows, taken)
+	if runs = append(runs, p.heavyRuns(rows, taken)...); runs != nil {
+		return runs
 	}
-	for class := sizeClassRatio; class <= SegmentRows/2; class *= sizeClassRatio {
-		for i := 0; i < len(p.manifest); {
-			total, largest, end, full := 0, 0, i, false
-			for end < len(p.manifest) && end-i < maxMergedInputs && rows[end] <= class && p.mergeable(p.manifest[i], p.manifest[end]) {
-				if full = total+rows[end] > SegmentRows; full {
-					break
-				}
-				total, largest, end = total+rows[end], max(largest, rows[end]), end+1
-			}
-			if total >= 2*largest && (end-i >= p.least || (full && end-i > 1 && total >= SegmentRows/2)) {
-				return p.manifest[i:end:end]
-			}
-			i = max(end, i+1)
+	for class := sizeClassRatio * sizeClassRatio; class <= SegmentRows/2; class *= sizeClassRatio {
+		if runs := p.ofClass(class, rows, taken); runs != nil {
+			return runs
 		}
 	}
 	if p.quiet {
-		return p.tidy(rows)
+		if run := p.tidy(rows); run != nil {
+			return [][]*segmentRef{run}
+		}
 	}
 	return nil
+}
+
+// heavyRuns returns the segments, of those not taken, that are worth rewriting
+// for what can be left out, together with neighbours of the kind.
+func (p *picker) heavyRuns(rows []int, taken []bool) (runs [][]*segmentRef) {
+	heavy := func(i int) bool { return !taken[i] && p.heavy(p.manifest[i], rows[i]) }
+	for i := 0; i < len(p.manifest); {
+		if !heavy(i) {
+			i++
+			continue
+		}
+		end, total := i+1, rows[i]
+		for end < len(p.manifest) && end-i < maxMergedInputs && heavy(end) &&
+			total+rows[end] <= SegmentRows && p.mergeable(p.manifest[i], p.manifest[end]) {
+			total, end = total+rows[end], end+1
+		}
+		runs = append(runs, p.manifest[i:end:end])
+		i = end
+	}
+	return runs
+}
+
+// ofClass returns runs of segments of at most class rows and takes them.
+func (p *picker) ofClass(class int, rows []int, taken []bool) (runs [][]*segmentRef) {
+	for i := 0; i < len(p.manifest); {
+		total, largest, end, full := 0, 0, i, false
+		for end < len(p.manifest) && end-i < maxMergedInputs && rows[end] <= class && p.mergeable(p.manifest[i], p.manifest[end]) {
+			if full = total+rows[end] > SegmentRows; full {
+				break
+			}
+			total, largest, end = total+rows[end], max(largest, rows[end]), end+1
+		}
+		if total >= 2*largest && (end-i >= p.least || (full && end-i > 1 && total >= SegmentRows/2)) {
+			runs = append(runs, p.manifest[i:end:end])
+			for k := i; k < end; k++ {
+				taken[k] = true
+			}
+		}
+		i = max(end, i+1)
+	}
+	return runs
 }
 
 // tidy returns neighbours that fit into one segment, if that is worth
