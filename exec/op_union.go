@@ -32,6 +32,10 @@ func canceled(ctx context.Context) error {
 	return sqlstate.New(sqlstate.QueryCanceled, "the query was canceled: %w", cause)
 }
 
+// Guard runs f, which handles batches that operators made, and makes a panic
+// in it an internal error (XX000) that says what was being done.
+func Guard(doing string, f func() error) error { return guard(doing, f) }
+
 // guard runs f and makes a panic in it an internal error.
 func guard(doing string, f func() error) (err error) {
 	// A page of a mapped file that cannot be read is a fault: let it be a panic.

@@ -47,15 +47,24 @@ func selectedBytes(b *columnar.Batch) (int, bool) {
 			return 0, false
 		case b.Sel != nil:
 			for _, row := range b.Sel {
-				total += len(v.BytesAt(int(row)))
+				total += valueBytes(v, int(row))
 			}
 		default:
 			for row := range b.Len {
-				total += len(v.BytesAt(row))
+				total += valueBytes(v, row)
 			}
 		}
 	}
 	return total, true
+}
+
+// valueBytes is the size of a text, 0 for NULL, whose code need not be in the
+// dictionary: that of a column of NULLs is empty.
+func valueBytes(v *columnar.Vector, row int) int {
+	if v.IsNull(row) {
+		return 0
+	}
+	return len(v.BytesAt(row))
 }
 
 func (g *gathered) add(b *columnar.Batch) error {

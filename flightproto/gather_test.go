@@ -81,6 +81,48 @@ func textBatch(t *rapid.T, from int64, n int) *columnar.Batch {
 	return b
 }
 
+// The dictionary of a column of NULLs may have no entry that its codes name.
+func TestGatheringNullsOfAnEmptyDictionary(t *testing.T) {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
+	nulls := func(sel []int32) *columnar.Batch {
+		return &columnar.Batch{Len: 3, Sel: sel, Cols: []*columnar.Vector{{
+			Type: arrow.BinaryTypes.String, Len: 3, Valid: []byte{0}, Codes: []int32{0, 0, 0},
+			Dict: &columnar.Vector{Type: arrow.BinaryTypes.String, Offsets: []int32{0}},
+		}}}
+	}
+	to := &forwardStream{}
+	out := NewBatchWriter(to, schema, nil)
+	for _, b := range []*columnar.Batch{nulls(nil), nulls(nil), nulls([]int32{1, 2})} {
+		if err := out.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in := NewBatchReader(to, schema)
+	defer in.Close()
+	rows := 0
+	for {
+		b, err := in.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			break
+		}
+		for row := range b.Len {
+			if !b.Cols[0].IsNull(row) {
+				t.Errorf("row %d is not NULL", rows+row)
+			}
+		}
+		rows += b.Len
+	}
+	if rows != 8 {
+		t.Errorf("%d rows came, 8 were sent", rows)
+	}
+}
+
 func TestManySingleRowsMakeFewMessages(t *testing.T) {
 	to := &forwardStream{}
 	out := NewBatchWriter(to, forwardSchema, nil)

@@ -79,7 +79,7 @@ func (s *Server) send(ctx context.Context, f *fragment, to *flightproto.BatchWri
 	if top := f.portions(); top != nil {
 		return s.sendPortions(ctx, f, op, top, to)
 	}
-	return drain(ctx, op, func(b *columnar.Batch) error { return sent(to.Write(b)) })
+	return drain(ctx, op, func(b *columnar.Batch) error { return sent(func() error { return to.Write(b) }) })
 }
 
 // queueBatches is how many batches may wait for each consumer of a fragment

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"skein/columnar"
+	"skein/exec"
 	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
@@ -85,13 +86,13 @@ func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightS
 	f := out.fragment
 	writer := flightproto.NewStreamWriter(stream, out.stream, nil)
 	if f.shared != nil {
-		err = s.sendShared(ctx, out, func(b *columnar.Batch) error { return sent(writer.Write(b)) })
+		err = s.sendShared(ctx, out, func(b *columnar.Batch) error { return sent(func() error { return writer.Write(b) }) })
 	} else {
 		defer s.registry.end(f)
 		err = s.send(ctx, f, writer)
 	}
 	if err == nil {
-		err = sent(writer.Close())
+		err = sent(writer.Close)
 	}
 	if err == nil {
 		stream.SetTrailer(writer.Trailer())
@@ -109,7 +110,10 @@ type lostConsumer struct{ err error }
 func (e *lostConsumer) Error() string { return "sending to a consumer: " + e.err.Error() }
 func (e *lostConsumer) Unwrap() error { return e.err }
 
-func sent(err error) error {
+// sent runs what sends rows. A panic in it is an error of the query, as one of
+// its operators is.
+func sent(send func() error) error {
+	err := exec.Guard("sending rows", send)
 	if _, transport := status.FromError(err); err != nil && transport {
 		return &lostConsumer{err: err}
 	}

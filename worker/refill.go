@@ -42,13 +42,13 @@ func (s *Server) sendPortions(ctx context.Context, f *fragment, op exec.Operator
 	defer p.Close()
 	emit := func(b *columnar.Batch, bound []byte) error {
 		if bound == nil {
-			return sent(to.Write(b))
+			return sent(func() error { return to.Write(b) })
 		}
 		metadata, err := flightproto.EncodeUnseen(bound)
 		if err != nil {
 			return err
 		}
-		return sent(to.WriteLast(b, metadata))
+		return sent(func() error { return to.WriteLast(b, metadata) })
 	}
 	for rows := top.First; ; {
 		more, err := p.Send(ctx, rows, emit)
