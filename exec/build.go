@@ -244,8 +244,11 @@ func (b *builder) topK(op *planner.TopK) error {
 	}
 	s := b.top()
 	keys := topKOrder(op, s.parts[0].Schema())
-	if !s.group || op.First <= 0 {
+	if !op.Refill {
 		return b.limited(keys, len(op.Keys), max(0, op.K))
+	}
+	if !s.group || op.First <= 0 {
+		return malformed("a refilled top-k does not follow exchanges")
 	}
 	if len(s.parts) == 1 && op.First >= op.K {
 		s.group = false // it is sorted and no longer than that
@@ -273,7 +276,10 @@ func (b *builder) mergeSort(op *planner.MergeSort) error {
 	if len(op.Keys) == 0 {
 		return malformed("a sort has no key")
 	}
-	if b.top().group {
+	if op.Sorted {
+		if !b.top().group {
+			return malformed("a merge does not follow exchanges")
+		}
 		return b.merge(op.Keys, op.Limit)
 	}
 	return b.sorted(op.Keys, op.Limit)

@@ -157,7 +157,7 @@ func TestBuildMergesSortedExchanges(t *testing.T) {
 		2: &memOp{schema: schema, batches: []*columnar.Batch{intBatch(3, 6)}},
 	}}
 	ops := []planner.Operator{
-		source(0, 0), source(1, 0), &planner.MergeSort{Keys: []planner.SortKey{{}}, Limit: 5}, source(2, 1),
+		source(0, 0), source(1, 0), &planner.MergeSort{Keys: []planner.SortKey{{}}, Limit: 5, Sorted: true}, source(2, 1),
 		&planner.HashJoin{Kind: planner.InnerJoin, On: []planner.JoinKey{{}}, Build: planner.BuildRight, Schema: joinSchema(schema, schema)},
 	}
 	root, err := Build(context.Background(), ops, &Env{Exchanges: w})
@@ -165,6 +165,23 @@ func TestBuildMergesSortedExchanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalTexts(t, exactTexts(drain(t, root)), exactTexts([]row{{int64(3), int64(3)}, {int64(6), int64(6)}}))
+}
+
+// TestBuildSortsWhatExchangesBring checks that a sort over exchanges takes
+// nothing for sorted unless it is told so.
+func TestBuildSortsWhatExchangesBring(t *testing.T) {
+	schema := opSchema(catalog.BigInt)
+	w := &fragmentWorld{sources: map[planner.ExchangeID]Operator{}}
+	for _, sort := range []planner.Operator{
+		&planner.MergeSort{Keys: []planner.SortKey{{}}, Limit: -1}, &planner.TopK{K: 3, Keys: []planner.SortKey{{}}, First: 3},
+	} {
+		w.sources[0] = &memOp{schema: schema, batches: []*columnar.Batch{intBatch(6, 1), intBatch(4)}}
+		root, err := Build(context.Background(), []planner.Operator{&planner.ExchangeSource{Schema: schema}, sort}, &Env{Exchanges: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equalTexts(t, exactTexts(drain(t, root)), exactTexts([]row{{int64(1)}, {int64(4)}, {int64(6)}}))
+	}
 }
 
 func TestBuildTopKOverExchanges(t *testing.T) {
@@ -210,6 +227,7 @@ func TestBuildRefusesBadPrograms(t *testing.T) {
 		"join of one":     {scan, &planner.HashJoin{}},
 		"after the sink":  {scan, &planner.ExchangeSink{}, &planner.LimitOp{}},
 		"no sort key":     {scan, &planner.MergeSort{}},
+		"merge of a scan": {scan, &planner.MergeSort{Keys: []planner.SortKey{{}}, Sorted: true}},
 		"bad sort key":    {scan, &planner.MergeSort{Keys: []planner.SortKey{{Column: 5}}}},
 		"bad projection":  {scan, &planner.ProjectOp{Exprs: []planner.Expr{column(w.schema, 0)}, Schema: opSchema()}},
 		"narrow scan":     {&planner.TabletScan{Table: w.table(), Tablet: 7, Projection: []int{0}}},

@@ -36,7 +36,9 @@ type sentPiece struct {
 
 func newMemCursor(t *testing.T, parts []Operator, top *planner.TopK, budget *Budget) *memCursor {
 	b := &builder{env: &Env{Budget: budget}, parallelism: 2, stack: []*stream{{parts: parts}}}
-	if err := b.topK(top); err != nil {
+	local := *top
+	local.Refill = false
+	if err := b.topK(&local); err != nil {
 		t.Fatal(err)
 	}
 	op := b.stack[0].parts[0]
@@ -111,7 +113,7 @@ type shards struct {
 }
 
 func newShards(seed uint64) *shards {
-	s := &shards{g: newGenerator(seed), top: &planner.TopK{}}
+	s := &shards{g: newGenerator(seed), top: &planner.TopK{Refill: true}}
 	g, identity := s.g, seed%2 == 0
 	var types []arrow.DataType
 	for range 1 + g.IntN(3) {
@@ -214,7 +216,7 @@ func TestRefillMatchesSingleNode(t *testing.T) {
 func TestRefillSendsLittle(t *testing.T) {
 	const tablets, each, k, first = 8, 20_000, 10_000, 1424
 	schema := opSchema(catalog.BigInt)
-	top := &planner.TopK{K: k, Keys: []planner.SortKey{{Descending: true}}, First: first}
+	top := &planner.TopK{K: k, Keys: []planner.SortKey{{Descending: true}}, First: first, Refill: true}
 	for name, c := range map[string]struct {
 		value func(tablet, i int) int64
 		most  int
@@ -343,7 +345,7 @@ func TestRefillFollowsBounds(t *testing.T) {
 			for _, in := range c.inputs {
 				parts = append(parts, &scripted{schema: schema, portions: in.portions, bounds: in.bounds})
 			}
-			op := &planner.TopK{K: c.k, Keys: []planner.SortKey{{}}, First: min(c.k, 2)}
+			op := &planner.TopK{K: c.k, Keys: []planner.SortKey{{}}, First: min(c.k, 2), Refill: true}
 			var got []int64
 			for _, r := range drain(t, must(newRefill(parts, parts, op.Keys, op, &Env{}))) {
 				got = append(got, r[0].(int64))
@@ -373,7 +375,7 @@ func TestRefillReportsBrokenProducers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.schema = opSchema(catalog.BigInt)
 			parts := []Operator{&scripted{schema: c.schema}, c}
-			op := &planner.TopK{K: 5, Keys: []planner.SortKey{{}}, First: 2}
+			op := &planner.TopK{K: 5, Keys: []planner.SortKey{{}}, First: 2, Refill: true}
 			_, err := drainCtx(t.Context(), must(newRefill(parts, parts, op.Keys, op, &Env{})))
 			var broken *RefillError
 			switch {

@@ -213,7 +213,7 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 			}
 			return j
 		case 9:
-			m := &planner.MergeSort{Limit: rapid.Int64Min(-1).Draw(t, "limit")}
+			m := &planner.MergeSort{Limit: rapid.Int64Min(-1).Draw(t, "limit"), Sorted: rapid.Bool().Draw(t, "sorted")}
 			for range rapid.IntRange(0, 3).Draw(t, "keys") {
 				m.Keys = append(m.Keys, sortKey())
 			}
@@ -226,7 +226,7 @@ func genOperator(table *catalog.Table) *rapid.Generator[planner.Operator] {
 		case 14:
 			return genWindow(sortKey).Draw(t, "window")
 		case 10:
-			k := &planner.TopK{K: rapid.Int64Min(0).Draw(t, "k"), First: rapid.Int64Min(0).Draw(t, "first")}
+			k := &planner.TopK{K: rapid.Int64Min(0).Draw(t, "k"), First: rapid.Int64Min(0).Draw(t, "first"), Refill: rapid.Bool().Draw(t, "refill")}
 			for range rapid.IntRange(0, 3).Draw(t, "keys") {
 				k.Keys = append(k.Keys, sortKey())
 			}

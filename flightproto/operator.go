@@ -156,7 +156,7 @@ func encodeTopK(op *planner.TopK) (*pb.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pb.Operator{Kind: &pb.Operator_TopK{TopK: &pb.TopK{K: op.K, Keys: keys, Ties: ties, First: op.First}}}, nil
+	return &pb.Operator{Kind: &pb.Operator_TopK{TopK: &pb.TopK{K: op.K, Keys: keys, Ties: ties, First: op.First, Refill: op.Refill}}}, nil
 }
 
 func encodeMergeSort(op *planner.MergeSort) (*pb.Operator, error) {
@@ -164,7 +164,7 @@ func encodeMergeSort(op *planner.MergeSort) (*pb.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pb.Operator{Kind: &pb.Operator_MergeSort{MergeSort: &pb.MergeSort{Keys: keys, Limit: op.Limit}}}, nil
+	return &pb.Operator{Kind: &pb.Operator_MergeSort{MergeSort: &pb.MergeSort{Keys: keys, Limit: op.Limit, Sorted: op.Sorted}}}, nil
 }
 
 func encodeSortKeys(list []planner.SortKey) ([]*pb.SortKey, error) {
@@ -239,10 +239,10 @@ func decodeOperator(p *pb.Operator, tables TableResolver) (planner.Operator, err
 	case *pb.Operator_HashJoin:
 		return decodeJoin(k.HashJoin)
 	case *pb.Operator_MergeSort:
-		return &planner.MergeSort{Limit: k.MergeSort.GetLimit(), Keys: decodeSortKeys(k.MergeSort.GetKeys())}, nil
+		return &planner.MergeSort{Limit: k.MergeSort.GetLimit(), Sorted: k.MergeSort.GetSorted(), Keys: decodeSortKeys(k.MergeSort.GetKeys())}, nil
 	case *pb.Operator_TopK:
 		return &planner.TopK{
-			K: k.TopK.GetK(), Keys: decodeSortKeys(k.TopK.GetKeys()), Ties: decodeSortKeys(k.TopK.GetTies()), First: k.TopK.GetFirst(),
+			K: k.TopK.GetK(), Keys: decodeSortKeys(k.TopK.GetKeys()), Ties: decodeSortKeys(k.TopK.GetTies()), First: k.TopK.GetFirst(), Refill: k.TopK.GetRefill(),
 		}, nil
 	case *pb.Operator_Limit:
 		return &planner.LimitOp{Limit: k.Limit.GetLimit(), Offset: k.Limit.GetOffset()}, nil

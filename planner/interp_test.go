@@ -418,6 +418,9 @@ func (r *planRun) run(ops []Operator, stored [][]row) []row {
 
 // checkSortedInputs holds the planner to what a merge relies on.
 func (r *planRun) checkSortedInputs(before []Operator, sort *MergeSort) {
+	if !sort.Sorted {
+		return
+	}
 	input := -1
 	for i := len(before) - 1; i >= 0; i-- {
 		source, ok := before[i].(*ExchangeSource)

@@ -52,8 +52,8 @@ type (
 		Rows   [][]Expr
 	}
 	// ExchangeSource receives one exchange. Adjacent sources with the same
-	// Input form one stream: merged in key order when a MergeSort follows,
-	// else interleaved as rows arrive.
+	// Input form one stream: merged in key order when a MergeSort of Sorted
+	// inputs follows, else interleaved as rows arrive.
 	ExchangeSource struct {
 		Exchange ExchangeID
 		Input    int
@@ -117,22 +117,24 @@ type (
 		Build    BuildSide
 		Schema   *arrow.Schema // output
 	}
-	// MergeSort sorts a stream locally or, over a group of exchange sources,
-	// merges the sorted streams; Limit -1 keeps all rows.
+	// MergeSort sorts a stream locally or, over a group of exchange sources
+	// that are Sorted, merges them; Limit -1 keeps all rows.
 	MergeSort struct {
-		Keys  []SortKey
-		Limit int64
+		Keys   []SortKey
+		Limit  int64
+		Sorted bool
 	}
 	// TopK keeps the first K rows in the order of Keys. Rows that tie rank by Ties,
 	// or by all other columns where there are none. With First above 0 it is half
 	// of a distributed top-k: a fragment that ends with it sends First rows, the
 	// best first, and more when it is asked to; over a group of exchange sources
-	// it asks those whose unseen rows may be among the first K.
+	// that is to Refill it asks those whose unseen rows may be among the first K.
 	TopK struct {
-		K     int64
-		Keys  []SortKey
-		Ties  []SortKey
-		First int64
+		K      int64
+		Keys   []SortKey
+		Ties   []SortKey
+		First  int64
+		Refill bool
 	}
 	// StoredSource pushes stored rows of the recursion around; only the Step of a
 	// RecursiveOp has one. Index 0 is the rows of the last round, others are the

@@ -141,9 +141,10 @@ func (p *distributor) planSort(n *Sort) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.unmerged()
-	sort := &MergeSort{Keys: n.Keys, Limit: n.Limit}
-	return p.inTwoHalves(s, s.est.limited(n.Limit, 0), sort, sort), nil
+	// Producers sort, also what they read from exchanges themselves.
+	local := &MergeSort{Keys: n.Keys, Limit: n.Limit}
+	final := &MergeSort{Keys: n.Keys, Limit: n.Limit, Sorted: s.coordinator() == nil}
+	return p.inTwoHalves(s, s.est.limited(n.Limit, 0), local, final), nil
 }
 
 // unmerged keeps what the stage's fragments receive, in no order, apart from a

@@ -28,10 +28,12 @@ func (p *distributor) planTopK(n *Sort) (*stage, error) {
 	case s.coordinator() != nil:
 		s = p.inTwoHalves(s, est, top, top)
 	case n.Limit > maxRefilled:
-		s = p.inTwoHalves(s, est, top, &MergeSort{Keys: top.order(), Limit: n.Limit})
+		s = p.inTwoHalves(s, est, top, &MergeSort{Keys: top.order(), Limit: n.Limit, Sorted: true})
 	default:
 		top.First = firstPortion(n.Limit, len(s.producers))
-		s = p.inTwoHalves(s, est, top, top)
+		final := *top
+		final.Refill = true
+		s = p.inTwoHalves(s, est, top, &final)
 	}
 	if known {
 		before, exprs := s.est, leading(n)

@@ -2540,6 +2540,7 @@ type MergeSort struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Keys          []*SortKey             `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	Limit         int64                  `protobuf:"zigzag64,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Sorted        bool                   `protobuf:"varint,3,opt,name=sorted,proto3" json:"sorted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2588,12 +2589,20 @@ func (x *MergeSort) GetLimit() int64 {
 	return 0
 }
 
+func (x *MergeSort) GetSorted() bool {
+	if x != nil {
+		return x.Sorted
+	}
+	return false
+}
+
 type TopK struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	K             int64                  `protobuf:"zigzag64,1,opt,name=k,proto3" json:"k,omitempty"`
 	Keys          []*SortKey             `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	Ties          []*SortKey             `protobuf:"bytes,3,rep,name=ties,proto3" json:"ties,omitempty"`
 	First         int64                  `protobuf:"zigzag64,4,opt,name=first,proto3" json:"first,omitempty"`
+	Refill        bool                   `protobuf:"varint,5,opt,name=refill,proto3" json:"refill,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2654,6 +2663,13 @@ func (x *TopK) GetFirst() int64 {
 		return x.First
 	}
 	return 0
+}
+
+func (x *TopK) GetRefill() bool {
+	if x != nil {
+		return x.Refill
+	}
+	return false
 }
 
 type LimitOp struct {
@@ -4862,15 +4878,17 @@ const file_skein_proto_rawDesc = "" +
 	"\x06schema\x18\x04 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"L\n" +
 	"\bUnionAll\x12\x16\n" +
 	"\x06inputs\x18\x01 \x01(\rR\x06inputs\x12(\n" +
-	"\x06schema\x18\x02 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"H\n" +
+	"\x06schema\x18\x02 \x01(\v2\x10.skein.v1.SchemaR\x06schema\"`\n" +
 	"\tMergeSort\x12%\n" +
 	"\x04keys\x18\x01 \x03(\v2\x11.skein.v1.SortKeyR\x04keys\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x12R\x05limit\"x\n" +
+	"\x05limit\x18\x02 \x01(\x12R\x05limit\x12\x16\n" +
+	"\x06sorted\x18\x03 \x01(\bR\x06sorted\"\x90\x01\n" +
 	"\x04TopK\x12\f\n" +
 	"\x01k\x18\x01 \x01(\x12R\x01k\x12%\n" +
 	"\x04keys\x18\x02 \x03(\v2\x11.skein.v1.SortKeyR\x04keys\x12%\n" +
 	"\x04ties\x18\x03 \x03(\v2\x11.skein.v1.SortKeyR\x04ties\x12\x14\n" +
-	"\x05first\x18\x04 \x01(\x12R\x05first\"7\n" +
+	"\x05first\x18\x04 \x01(\x12R\x05first\x12\x16\n" +
+	"\x06refill\x18\x05 \x01(\bR\x06refill\"7\n" +
 	"\aLimitOp\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x12R\x05limit\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xe0\x02\n" +
