@@ -24,12 +24,12 @@ type callNode struct {
 func (n *callNode) typ() arrow.DataType { return n.dt }
 
 // load evaluates the arguments into the frame. null reports that the result is
-// NULL in every row, and constant that all arguments are constant.
+// NULL in every row, and constant that one row's result is that of all.
 func (n *callNode) load(b *columnar.Batch, sel []int32) (null, constant bool, err error) {
 	n.f.args = n.f.args[:0]
 	n.f.n, n.f.sel = b.Len, sel
 	n.f.out, n.f.mem = &n.out, &n.mem
-	constant = true
+	constant = n.fn.volatility != Volatile
 	for _, a := range n.args {
 		v, err := a.eval(b, sel)
 		if err != nil {

@@ -17,10 +17,11 @@ type Volatility string
 
 // Immutable functions always give the same result for the same arguments and
 // are folded over constants; Stable ones give the same result within one
-// statement.
+// statement; Volatile ones are evaluated for every row, see planner.Volatile.
 const (
 	Immutable Volatility = "immutable"
 	Stable    Volatility = "stable"
+	Volatile  Volatility = "volatile"
 )
 
 // Signature is one function or operator resolved for the types of its
@@ -92,7 +93,7 @@ var functions = sync.OnceValue(func() map[string]*function {
 	groups := [][]*function{
 		arithmeticFunctions(), comparisonFunctions(), logicFunctions(), mathFunctions(),
 		textFunctions(), matchFunctions(), conditionalFunctions(), datetimeFunctions(), extractFunctions(),
-		regexFunctions(), charFunctions(), trigFunctions(), integerFunctions(), calendarFunctions(), formatFunctions(),
+		regexFunctions(), charFunctions(), trigFunctions(), integerFunctions(), calendarFunctions(), formatFunctions(), randomFunctions(),
 	}
 	for _, group := range groups {
 		for _, f := range group {

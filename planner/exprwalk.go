@@ -100,16 +100,20 @@ func markColumns(e Expr, used []bool) {
 // hasColumns reports whether e reads any column.
 func hasColumns(e Expr) bool { return !columnsWithin(e, 0, 0) }
 
-// isVolatile reports whether e calls a function that may give another result
-// each time with the same arguments: such a call is neither repeated nor moved.
+// Volatile reports whether a function may give another result each time with
+// the same arguments. Calls of it are neither repeated nor moved nor folded.
+func Volatile(function string) bool {
+	return function == "random" || function == "gen_random_uuid"
+}
+
+// IsVolatile reports whether e calls a function that is Volatile.
+func IsVolatile(e Expr) bool { return isVolatile(e) }
+
 func isVolatile(e Expr) bool {
 	found := false
 	walk(e, func(x Expr) {
-		if c, ok := x.(*Call); ok {
-			switch c.Func {
-			case "random", "random_normal", "gen_random_uuid", "clock_timestamp", "nextval", "setseed":
-				found = true
-			}
+		if c, ok := x.(*Call); ok && Volatile(c.Func) {
+			found = true
 		}
 	})
 	return found

@@ -83,6 +83,9 @@ func cheap(n Node) bool {
 	return false
 }
 
+// IsVolatileNode reports whether a subtree may have other rows each time.
+func IsVolatileNode(n Node) bool { return volatileNode(n) }
+
 // volatileNode reports whether a subtree may have other rows each time.
 func volatileNode(n Node) bool {
 	for _, e := range nodeExprs(n) {

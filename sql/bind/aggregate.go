@@ -50,7 +50,7 @@ type aggregateOrder struct {
 }
 
 func (c *aggregateCall) equal(d *aggregateCall) bool {
-	return c.fn == d.fn && c.distinct == d.distinct && slices.EqualFunc(c.args, d.args, equal) &&
+	return !slices.ContainsFunc(c.args, volatile) && c.fn == d.fn && c.distinct == d.distinct && slices.EqualFunc(c.args, d.args, equal) &&
 		slices.EqualFunc(c.order, d.order, func(x, y aggregateOrder) bool { return x.key == y.key && equal(x.expr, y.expr) })
 }
 

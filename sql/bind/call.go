@@ -17,7 +17,7 @@ import (
 // not have; saying so helps more than "does not exist".
 var foreignFunctions = []string{
 	"bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_disc", "mode",
-	"random", "gen_random_uuid", "nextval", "currval", "generate_series", "unnest", "timezone",
+	"setseed", "random_normal", "nextval", "currval", "generate_series", "unnest", "timezone",
 	"clock_timestamp", "normalize", "xmlexists",
 }
 

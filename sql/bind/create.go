@@ -167,7 +167,7 @@ func (b *binder) defaultValue(n *pgquery.Node, column *catalog.Column) (planner.
 	if len(b.params) > params {
 		return nil, b.errorAt(sqlstate.UndefinedParameter, locationOf(n), "a DEFAULT expression cannot have parameters")
 	}
-	if b.clock {
+	if b.clock || volatile(e) {
 		return nil, b.unsupported(locationOf(n), "a DEFAULT that is not a constant")
 	}
 	if e, err = b.assign(e, column); err != nil {

@@ -30,6 +30,9 @@ func (b *binder) unnest(node planner.Node, s *subqueryRef) (planner.Node, *pulle
 
 // byDomain unnests with the domain of what the subquery refers to.
 func (b *binder) byDomain(node planner.Node, s *subqueryRef) (planner.Node, *pulled, error) {
+	if err := b.steady(s.query.node); err != nil {
+		return nil, nil, err
+	}
 	d := &domain{binder: b, working: make(map[planner.CommonID]bool)}
 	d.collect(s.query.node)
 	// The rows around are read twice, as what they are and as the domain.
@@ -59,6 +62,15 @@ func (b *binder) byDomain(node planner.Node, s *subqueryRef) (planner.Node, *pul
 		p.conds = append(p.conds, sameValue(planner.ColumnOf(schema, width+i), r))
 	}
 	return node, p, nil
+}
+
+// steady refuses correlated subqueries that draw random values: what SQL
+// computes for each row around is computed once for all rows that are alike.
+func (b *binder) steady(node planner.Node) error {
+	if correlated(node) && planner.IsVolatileNode(node) {
+		return b.unsupported(-1, "a random value in a correlated subquery")
+	}
+	return nil
 }
 
 // argument is what a reference of the subquery reads, over the columns of the

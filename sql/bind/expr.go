@@ -202,6 +202,9 @@ func (b *binder) caseExpr(e *pgquery.CaseExpr, c *exprContext) (planner.Expr, er
 		if subject, err = b.settled(subject); err != nil {
 			return nil, err
 		}
+		if err := b.repeatable(subject, e.Location, "the operand of CASE"); err != nil {
+			return nil, err
+		}
 	}
 	out := &planner.Case{Whens: make([]planner.When, len(e.Args))}
 	results := make([]planner.Expr, len(e.Args)+1)

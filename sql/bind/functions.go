@@ -6,6 +6,7 @@ import (
 	"skein/catalog"
 	"skein/exec"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 // fold evaluates the constant parts of an expression. What fails stays as it
@@ -23,7 +24,34 @@ func (b *binder) fold(e planner.Expr) (planner.Expr, error) {
 
 // evaluate computes a constant expression and returns its error if it has no
 // value.
-func evaluate(e planner.Expr) (*planner.Literal, error) { return exec.EvalConst(e) }
+func evaluate(e planner.Expr) (*planner.Literal, error) {
+	if volatile(e) {
+		return nil, sqlstate.New(sqlstate.FeatureNotSupported, "a random value where a constant is needed is not supported")
+	}
+	return exec.EvalConst(e)
+}
+
+// volatile reports whether an expression has another value each time.
+func volatile(e planner.Expr) bool {
+	call, ok := e.(*planner.Call)
+	found := ok && planner.Volatile(call.Func)
+	if !found {
+		_, _ = rebuild(e, func(a planner.Expr) (planner.Expr, error) { // for the walk
+			found = found || volatile(a)
+			return a, nil
+		})
+	}
+	return found
+}
+
+// repeatable refuses an expression that is going to be evaluated several times
+// where SQL means once, if that makes a difference.
+func (b *binder) repeatable(e planner.Expr, location int32, what string) error {
+	if !volatile(e) {
+		return nil
+	}
+	return b.unsupported(location, "a random value as %s", what).WithHint("Compute it in a subquery in FROM.")
+}
 
 // call applies a registry function. Arguments must have a type or be untyped
 // constants and parameters, which take the type that the chosen signature wants.

@@ -32,7 +32,7 @@ func (g *grouping) node(input planner.Node) planner.Node {
 	plain := true
 	place := func(e planner.Expr, name string) int {
 		for i, known := range p.Exprs {
-			if equal(known, e) {
+			if equal(known, e) && !volatile(e) {
 				return i
 			}
 		}

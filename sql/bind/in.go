@@ -48,6 +48,11 @@ func (b *binder) inSubject(subject planner.Expr, elements []planner.Expr) (plann
 
 func (b *binder) membership(subject planner.Expr, elements []planner.Expr, negate bool, location int32) (planner.Expr, error) {
 	in := &planner.InList{Arg: subject, Negate: negate}
+	if len(elements) > 1 {
+		if err := b.repeatable(subject, location, "the left side of IN"); err != nil {
+			return nil, err
+		}
+	}
 	op, connective := "=", "or"
 	if negate {
 		op, connective = "<>", "and"

@@ -31,6 +31,9 @@ func (b *binder) pull(n planner.Node) (*pulled, error) {
 	if !correlated(n) {
 		return plainPulled(n, b.atMostOneRow(n)), nil
 	}
+	if err := b.steady(n); err != nil {
+		return nil, err
+	}
 	switch n := n.(type) {
 	case *planner.Values:
 		return b.pullValues(n)

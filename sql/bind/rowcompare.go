@@ -1,6 +1,8 @@
 package bind
 
 import (
+	"slices"
+
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
 	"skein/planner"
@@ -68,6 +70,11 @@ func (b *binder) rowComparisonOf(op string, left, right []planner.Expr, location
 	default:
 		return nil, b.unsupported(location, "operator %s over rows", op)
 	}
+	for _, e := range slices.Concat(left, right) {
+		if err := b.repeatable(e, location, "a field of rows in order"); err != nil {
+			return nil, err
+		}
+	}
 	equal, err := pairs("=")
 	if err != nil {
 		return nil, err
@@ -91,6 +98,15 @@ func (b *binder) rowComparisonOf(op string, left, right []planner.Expr, location
 // rowIn binds (a, b) [NOT] IN ((c, d), ...).
 func (b *binder) rowIn(op string, e *pgquery.A_Expr, items []*pgquery.Node, c *exprContext) (planner.Expr, error) {
 	conds := make([]planner.Expr, len(items))
+	left, err := b.exprs(e.Lexpr.GetRowExpr().GetArgs(), c)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range left {
+		if err := b.repeatable(x, e.Location, "the left side of IN"); err != nil {
+			return nil, err
+		}
+	}
 	for i, item := range items {
 		var err error
 		each := &pgquery.A_Expr{Kind: pgquery.A_Expr_Kind_AEXPR_OP, Name: e.Name, Lexpr: e.Lexpr, Rexpr: item, Location: e.Location}
