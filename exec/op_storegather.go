@@ -92,7 +92,7 @@ func (c *colStore) view(lo, hi int, out *columnar.Vector) {
 		}
 		c.tmp = rows
 		if c.width > 0 {
-			out.Data = nil // may be shared with the store since an earlier view
+			out.Data, out.Valid = nil, nil // may be shared with the store since an earlier view
 		}
 		c.gather(rows, out)
 		return
