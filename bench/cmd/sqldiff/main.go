@@ -40,20 +40,27 @@ func mainError(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "of one statement")
 	flags.IntVar(&o.Shrink, "shrink", 400, "candidates tried to shrink a difference")
 	flags.IntVar(&o.Stop, "stop", 20, "end after so many differences")
+	flags.DurationVar(&o.Slow, "slow", 2*time.Second, "print queries that take longer, and ten times as long as DuckDB takes")
+	flags.IntVar(&o.Large, "large", 8, "tables of 5,000 rows, of a hundred")
+	budget := flags.String("budget", "", "Skein's `memory` for the operators of a query, such as 16MiB, so that they spill")
 	flags.BoolVar(&o.Verbose, "v", false, "print queries that are refused or fail, too")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return run(ctx, *binary, o)
+	var more []string
+	if o.SmallMemory = *budget != ""; o.SmallMemory {
+		more = []string{"--query-memory", *budget}
+	}
+	return run(ctx, *binary, more, o)
 }
 
-func run(ctx context.Context, binary string, o sqldiff.Options) (err error) {
+func run(ctx context.Context, binary string, more []string, o sqldiff.Options) (err error) {
 	dir, err := os.MkdirTemp("", "skein-sqldiff-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	server, err := skeinproc.Start(ctx, binary, filepath.Join(dir, "skein"))
+	server, err := skeinproc.Start(ctx, binary, filepath.Join(dir, "skein"), more...)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"skein/bench/internal/compare"
 )
 
 // Ingest streams record batches into an existing table and returns the rows
@@ -109,4 +111,59 @@ func (p *Prepared) Point(ctx context.Context, first int64, second int32) (int64,
 		return 0, errors.New("the key has no row, or several")
 	}
 	return value, nil
+}
+
+// QueryPrepared prepares a query with parameters that are texts or BIGINTs, runs
+// it once with NULLs for all, so that its plan is one for other values, and
+// returns the rows of a second run with the values. The errors of the first run
+// are none of its caller's.
+func (c *Client) QueryPrepared(ctx context.Context, query string, values []any) (rows compare.Rows, err error) {
+	stmt, err := c.sql.Prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stmt.Close(context.WithoutCancel(ctx))) }()
+	if _, err := c.runPrepared(ctx, stmt, values, true); err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	return c.runPrepared(ctx, stmt, values, false)
+}
+
+func (c *Client) runPrepared(ctx context.Context, stmt *flightsql.PreparedStatement, values []any, nulls bool) (compare.Rows, error) {
+	fields := make([]arrow.Field, len(values))
+	for i, v := range values {
+		fields[i] = arrow.Field{Name: fmt.Sprint(i + 1), Type: arrow.BinaryTypes.String, Nullable: true}
+		if _, ok := v.(int64); ok {
+			fields[i].Type = arrow.PrimitiveTypes.Int64
+		}
+	}
+	builder := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
+	defer builder.Release()
+	for i, v := range values {
+		switch b := builder.Field(i).(type) {
+		case *array.Int64Builder:
+			b.AppendValues([]int64{v.(int64)}, []bool{!nulls})
+		case *array.StringBuilder:
+			b.AppendValues([]string{v.(string)}, []bool{!nulls})
+		}
+	}
+	record := builder.NewRecordBatch()
+	defer record.Release()
+	stmt.SetParameters(record)
+	info, err := stmt.Execute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var batches []arrow.RecordBatch
+	defer func() {
+		for _, b := range batches {
+			b.Release()
+		}
+	}()
+	for _, endpoint := range info.Endpoint {
+		if batches, err = c.fetch(ctx, endpoint, batches); err != nil {
+			return nil, err
+		}
+	}
+	return rowsOf(batches)
 }

@@ -48,6 +48,9 @@ type Expr struct {
 	Sub   *Query
 	// Lazy expressions need not evaluate all their arguments.
 	Lazy bool
+	// Leaf expressions are constants, which a prepared statement may have as
+	// parameters.
+	Leaf bool
 	// Whole expressions are aggregates and window calls, which a shrinker must
 	// not take apart.
 	Whole bool
@@ -59,14 +62,19 @@ type Query struct {
 	Select *Select
 	Set    *SetOp // instead of Select
 	Order  []Order
-	Limit  int // -1 without
-	Offset int // 0 without
+	Limit  int  // -1 without
+	Offset int  // 0 without
+	Ties   bool // of the last row within the limit are kept, too
+	// Prepared queries have their constants as parameters in Skein.
+	Prepared bool
 }
 
 // CTE is a WITH query; its columns are c1, c2, ...
 type CTE struct {
-	Name  string
-	Query *Query
+	Name         string
+	Query        *Query
+	Recursive    bool
+	Materialized string // "", "MATERIALIZED" or "NOT MATERIALIZED"
 }
 
 // SetOp combines two queries.
@@ -99,6 +107,8 @@ type From struct {
 	Table string // or CTE
 	Alias string
 	Query *Query
+	// Lateral queries refer to what stands left of them.
+	Lateral bool
 
 	Join        string // "JOIN", "LEFT JOIN", ..., "CROSS JOIN"
 	Left, Right *From
@@ -132,7 +142,8 @@ func (q *Query) Clone() *Query {
 	c := *q
 	c.With = make([]CTE, len(q.With))
 	for i, w := range q.With {
-		c.With[i] = CTE{w.Name, w.Query.Clone()}
+		c.With[i] = w
+		c.With[i].Query = w.Query.Clone()
 	}
 	c.Order = append([]Order(nil), q.Order...)
 	if q.Set != nil {

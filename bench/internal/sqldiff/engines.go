@@ -9,13 +9,20 @@ import (
 )
 
 // Engines makes a pair of a connection to Skein and a DuckDB database.
-func Engines(c *skeinproc.Client, d *duck.DB) Pair { return Pair{skeinEngine{c}, duckEngine{d}} }
+func Engines(c *skeinproc.Client, d *duck.DB) Pair {
+	return Pair{Skein: skeinEngine{c}, Duck: duckEngine{d}}
+}
 
 type skeinEngine struct{ *skeinproc.Client }
 
 func (e skeinEngine) Query(ctx context.Context, sql string) (compare.Rows, error) {
 	rows, _, err := e.Client.Query(ctx, sql)
 	return rows, err
+}
+
+// QueryPrepared is that of Preparer.
+func (e skeinEngine) QueryPrepared(ctx context.Context, sql string, values []any) (compare.Rows, error) {
+	return e.Client.QueryPrepared(ctx, sql, values)
 }
 
 type duckEngine struct{ *duck.DB }

@@ -28,6 +28,10 @@ var numberForms = func() []form {
 			form{result: t, params: two, skein: "($1 % $2)", duck: zeroFails("%")},
 			form{result: t, params: []Type{t}, skein: "(- $1)"},
 			form{result: t, params: []Type{t}, skein: "abs($1)"},
+			form{result: t, params: two, skein: "($1 & $2)"},
+			form{result: t, params: two, skein: "($1 | $2)"},
+			form{result: t, params: two, skein: "($1 # $2)", duck: "xor($1, $2)"},
+			form{result: t, params: []Type{t}, skein: "(~ $1)"},
 			form{result: t, params: []Type{Double}, skein: "CAST($1 AS " + t.String() + ")"},
 			form{result: t, params: []Type{Dec}, skein: "CAST($1 AS " + t.String() + ")"},
 			form{result: t, params: []Type{Big}, skein: "CAST(CAST($1 AS TEXT) AS " + t.String() + ")"},
@@ -42,6 +46,10 @@ var numberForms = func() []form {
 		form{result: Big, params: []Type{Int, Big}, skein: "($1 * $2)"},
 		form{result: Int, params: []Type{Int}, skein: "(+ $1)"},
 		form{result: Int, params: []Type{Text}, skein: "length($1)", duck: "CAST(length($1) AS INTEGER)"},
+		form{result: Int, params: []Type{Text}, skein: "ascii($1)"},
+		form{result: Int, params: []Type{Text}, skein: "bit_length($1)", duck: "CAST(octet_length(encode($1)) * 8 AS INTEGER)"},
+		form{result: Int, params: []Type{Int, Int}, skein: "gcd($1 % 1000, $2)", duck: "CAST(gcd($1 % 1000, $2) AS INTEGER)", small: [2]int{-12, 12}},
+		form{result: Big, params: []Type{Int, Int}, skein: "lcm(CAST($1 AS BIGINT), $2)", duck: "CAST(lcm(CAST($1 AS BIGINT), $2) AS BIGINT)", small: [2]int{-12, 12}},
 		form{result: Int, params: []Type{Text}, skein: "octet_length($1)", duck: "CAST(octet_length(encode($1)) AS INTEGER)"},
 		form{result: Int, params: []Type{Bytes}, skein: "octet_length($1)", duck: "CAST(octet_length($1) AS INTEGER)"},
 		form{result: Int, params: []Type{Text, Text}, skein: "strpos($1, $2)", duck: "CAST(strpos($1, $2) AS INTEGER)"},
@@ -77,6 +85,12 @@ var numberForms = func() []form {
 		form{result: Dec, params: []Type{Dec, Int}, skein: "CAST($1 + $2 AS DECIMAL(18,4))"},
 		form{result: Dec, params: []Type{Dec, Dec}, skein: "CAST(CAST($1 AS DECIMAL(14,4)) % nullif(CAST($2 AS DECIMAL(14,4)), 0) AS DECIMAL(18,4))"},
 
+		form{result: Approx, params: []Type{Double}, skein: "cbrt($1)"},
+		form{result: Approx, params: []Type{Int}, skein: "sin($1)"},
+		form{result: Approx, params: []Type{Int}, skein: "atan($1)"},
+		form{result: Approx, params: []Type{Int, Int}, skein: "atan2($1, $2)"},
+		form{result: Approx, params: []Type{Double}, skein: "degrees($1)"},
+		form{result: Approx, params: []Type{Double}, skein: "radians($1)"},
 		form{result: Approx, params: []Type{Double}, skein: "sqrt(abs($1))"},
 		form{result: Approx, params: []Type{Double}, skein: "ln(abs($1) + 1)"},
 		form{result: Approx, params: []Type{Double}, skein: "log(abs($1) + 1)"},
@@ -104,6 +118,10 @@ var textForms = []form{
 	{result: Text, params: []Type{Text, Text}, skein: "($1 || $2)"},
 	{result: Text, params: []Type{Text, Int}, skein: "($1 || $2)"},
 	{result: Text, params: []Type{Text, Big}, skein: "concat($1, '/', $2)"},
+	{result: Text, params: []Type{Text, Int, Text}, skein: "concat_ws('-', $1, $2, $3)"},
+	{result: Text, params: []Type{Int}, skein: "to_hex($1)", duck: "(CASE WHEN $1 < 0 THEN lower(to_hex(CAST($1 AS BIGINT) + 4294967296)) ELSE lower(to_hex($1)) END)"},
+	{result: Text, params: []Type{Stamp}, skein: "to_char($1, 'MM/DD HH24:MI:SS')", duck: "strftime($1, '%m/%d %H:%M:%S')"},
+	{result: Text, params: []Type{Text}, skein: "regexp_substr($1, '[a-e]+')", duck: "nullif(regexp_extract($1, '[a-e]+'), '')"},
 	{result: Text, params: []Type{Text}, skein: "lower($1)"},
 	{result: Text, params: []Type{Text}, skein: "upper($1)"},
 	{result: Text, params: []Type{Text}, skein: "reverse($1)"},
@@ -175,6 +193,16 @@ var truthForms = []form{
 	{result: Bool, params: []Type{Text, Text}, skein: "starts_with($1, $2)"},
 	{result: Bool, params: []Type{Text}, skein: "($1 ~ '[a-e]{2}')", duck: "regexp_matches($1, '[a-e]{2}')"},
 	{result: Bool, params: []Type{Text}, skein: "($1 !~* '^g')", duck: "(NOT regexp_matches($1, '^g', 'i'))"},
+}
+
+// rowComparisons compare ($1, $2) with ($3, $4).
+var rowComparisons = []form{
+	{skein: "(($1, $2) = ($3, $4))", duck: "($1 = $3 AND $2 = $4)"},
+	{skein: "(($1, $2) <> ($3, $4))", duck: "($1 <> $3 OR $2 <> $4)"},
+	{skein: "(($1, $2) < ($3, $4))", duck: "($1 < $3 OR ($1 = $3 AND $2 < $4))"},
+	{skein: "(($1, $2) >= ($3, $4))", duck: "($1 > $3 OR ($1 = $3 AND $2 >= $4))"},
+	{skein: "(($1, $2) IN (($3, $4), ($3, 1)))", duck: "(($1 = $3 AND $2 = $4) OR ($1 = $3 AND $2 = 1))"},
+	{skein: "(($1, $2) NOT IN (($3, $4), ($3, 1)))", duck: "(($1 <> $3 OR $2 <> $4) AND ($1 <> $3 OR $2 <> 1))"},
 }
 
 // comparable types meet in an order that both engines share.

@@ -29,12 +29,13 @@ func (s *scope) of(t Type) []*Expr {
 	return out
 }
 
-// named are the columns of a type that are no expressions: an expression that
-// is grouped by cannot be referred to from a subquery.
+// named are the columns of a type that are no expressions and qualified: an
+// expression that is grouped by cannot be referred to from a subquery, and a
+// merged column of USING might be another one there.
 func (s *scope) named(t Type) []*Expr {
 	var out []*Expr
 	for _, c := range s.of(t) {
-		if len(c.Args) == 0 && !strings.Contains(c.Skein, "(") {
+		if len(c.Args) == 0 && !strings.Contains(c.Skein, "(") && strings.Contains(c.Skein, ".") {
 			out = append(out, c)
 		}
 	}
@@ -149,11 +150,12 @@ func (g *generator) condition(s *scope, depth int) *Expr {
 			e.Args = append(e.Args, arg(p))
 		}
 	case 11:
-		if !g.chance(10) {
+		if !g.chance(50) {
 			return g.condition(s, depth)
 		}
 		// DuckDB compares rows as structs, in which NULLs are equal.
-		e.Skein, e.Duck = "(($1, $2) = ($3, $4))", "($1 = $3 AND $2 = $4)"
+		f := pick(g, rowComparisons)
+		e.Skein, e.Duck = f.skein, f.duck
 		e.Lazy, e.Args = true, []*Expr{arg(t), arg(Int), arg(t), arg(Int)}
 	default:
 		e.Skein, e.Args = "($1 "+g.comparison()+" $2)", []*Expr{arg(t), arg(t)}
@@ -197,6 +199,7 @@ func (g *generator) scalarSubquery(s *scope, t Type) *Expr {
 	g.depth++
 	defer func() { g.depth-- }()
 	from, inner := g.from(1)
+	inner.outer = s
 	agg := g.aggregate(inner, t)
 	if agg == nil {
 		return nil
@@ -205,12 +208,16 @@ func (g *generator) scalarSubquery(s *scope, t Type) *Expr {
 	if g.chance(60) {
 		sel.Where = g.correlate(s, inner)
 	}
+	if g.chance(20) { // of subqueries two levels down, perhaps
+		sel.Where = conjunction(sel.Where, g.condition(inner, 1))
+	}
 	return &Expr{Type: t, Skein: "(#)", Sub: &Query{Select: sel, Limit: -1}, Lazy: true}
 }
 
 // subquery makes a query of the given columns.
 func (g *generator) subquery(outer *scope, types []Type, correlated bool) *Query {
 	from, inner := g.from(1)
+	inner.outer = outer
 	sel := &Select{From: from}
 	for _, t := range types {
 		item := g.expr(inner, t, 1)
@@ -233,6 +240,9 @@ func (g *generator) subquery(outer *scope, types []Type, correlated bool) *Query
 func (g *generator) correlate(outer, inner *scope) *Expr {
 	if outer == nil {
 		return nil
+	}
+	if outer.outer != nil && g.chance(30) {
+		outer = outer.outer
 	}
 	for range 8 {
 		in := pick(g, inner.columns)

@@ -9,11 +9,16 @@ import (
 func (g *generator) query() *Query {
 	g.alias, g.depth, g.ctes = 0, 0, nil
 	var with []CTE
-	if g.chance(20) {
+	if g.chance(25) {
 		for i := range 1 + g.r.IntN(2) {
-			q := g.body(2)
-			with = append(with, CTE{fmt.Sprintf("w%d", i), q})
-			g.ctes = append(g.ctes, cteScope{fmt.Sprintf("w%d", i), q.types(), g.large(q)})
+			w := CTE{Name: fmt.Sprintf("w%d", i), Materialized: pick(g, []string{"", "", "MATERIALIZED", "NOT MATERIALIZED"})}
+			if g.chance(25) {
+				w.Query, w.Recursive, w.Materialized = g.recursion(w.Name), true, ""
+			} else {
+				w.Query = g.body(2)
+			}
+			with = append(with, w)
+			g.ctes = append(g.ctes, cteScope{w.Name, w.Query.types(), g.large(w.Query)})
 		}
 	}
 	q := g.one(0)
@@ -26,6 +31,7 @@ func (g *generator) query() *Query {
 		g.order(q)
 	}
 	q.With = with
+	q.Prepared = g.chance(15)
 	g.ctes = nil
 	return q
 }
@@ -367,8 +373,11 @@ func (g *generator) order(q *Query) {
 				q.Offset = 1 + g.r.IntN(8)
 			}
 		}
-	case g.chance(20) && len(columns) > 0:
+	case g.chance(30) && len(columns) > 0:
 		add(columns[0])
+		if g.chance(50) {
+			q.Limit, q.Ties = 1+g.r.IntN(8), true
+		}
 	}
 }
 
@@ -441,6 +450,11 @@ func (g *generator) from(nested int) (*From, *scope) {
 
 // join adds one source. Joins with large inputs are by equality.
 func (g *generator) join(left *From, ls *scope, large bool, nested int) (*From, *scope, bool) {
+	if !large && nested < 2 && g.depth == 0 && g.chance(8) {
+		if f, sc := g.lateral(left, ls); f != nil {
+			return f, sc, true // no more joins, which it could be in the way of
+		}
+	}
 	right, rs, big := g.source(nested + 1)
 	both := &scope{}
 	for _, c := range ls.columns {

@@ -29,6 +29,13 @@ type Options struct {
 	// Timeout bounds each statement.
 	Timeout time.Duration
 	Verbose bool // print refused and tolerated queries too
+	// Large is how many of a hundred tables have 5,000 rows.
+	Large int
+	// SmallMemory says that Skein may run out of the memory it was given.
+	SmallMemory bool
+	// Slow is the time from which on a query is reported that took Skein ten
+	// times as long as DuckDB: it might be one that a planner should do better.
+	Slow time.Duration
 }
 
 // perRound is how many queries share one schema.
@@ -44,7 +51,7 @@ type Summary struct {
 
 // Run compares the engines and writes each difference, shrunk, to w.
 func Run(ctx context.Context, p Pair, o Options, w io.Writer) (*Summary, error) {
-	p = Pair{timed{p.Skein, o.Timeout}, timed{p.Duck, o.Timeout}}
+	p = Pair{timed{p.Skein, o.Timeout}, timed{p.Duck, o.Timeout}, o.SmallMemory}
 	run := &run{Pair: p, Options: o, w: w, sum: &Summary{Verdicts: map[Verdict]int{}, Refusals: map[string]int{}}}
 	// PostgreSQL, too, lets aggregates order by constants.
 	if err := p.Duck.Exec(ctx, "SET order_by_non_integer_literal = true"); err != nil {
@@ -81,15 +88,31 @@ func (t timed) Query(ctx context.Context, sql string) (compare.Rows, error) {
 	return rows, err
 }
 
+// QueryPrepared is that of Preparer.
+func (t timed) QueryPrepared(ctx context.Context, sql string, values []any) (compare.Rows, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	rows, err := t.Engine.(Preparer).QueryPrepared(ctx, sql, values)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return rows, err
+}
+
+// prepares reports whether an engine has prepared statements.
+func prepares(e Engine) bool {
+	if t, ok := e.(timed); ok {
+		e = t.Engine
+	}
+	_, ok := e.(Preparer)
+	return ok
+}
+
 func (t timed) Exec(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
 	return t.Engine.Exec(ctx, sql)
 }
-
-// slow is the time from which on a query is printed: it might be one that a
-// planner should do better.
-const slow = 4 * time.Second
 
 type run struct {
 	Pair
@@ -99,7 +122,7 @@ type run struct {
 }
 
 func (r *run) round(ctx context.Context, round uint64, began time.Time) (err error) {
-	g := newGenerator(r.Seed, round)
+	g := newGenerator(r.Seed, round, r.Large)
 	defer func() {
 		for _, t := range g.tables {
 			s, d := r.exec(ctx, [2]string{"DROP TABLE IF EXISTS " + t.Name, "DROP TABLE IF EXISTS " + t.Name})
@@ -124,6 +147,9 @@ func (r *run) round(ctx context.Context, round uint64, began time.Time) (err err
 		r.count(q, o)
 		if o.Verdict != Different {
 			continue
+		}
+		if o.lost() { // nothing is left to shrink it with
+			return fmt.Errorf("the server is gone after query %d, %s: %s", i, o.Detail, q.SQL(Skein))
 		}
 		if err := r.report(ctx, g, q, o, fmt.Sprintf("seed %d, round %d, query %d", r.Seed, round, i)); err != nil {
 			return err
@@ -165,7 +191,7 @@ func (r *run) count(q *Query, o Outcome) {
 		}
 		r.sum.Refusals[text]++
 	}
-	if o.Skein > slow || o.Duck > slow {
+	if r.Slow > 0 && o.Skein > r.Slow && o.Skein > 10*o.Duck || o.Verdict == Slow {
 		fmt.Fprintf(r.w, "-- slow, Skein took %s, DuckDB %s:\n%s;\n", o.Skein.Round(time.Millisecond), o.Duck.Round(time.Millisecond), q.SQL(Skein))
 	}
 	if r.Verbose && (o.Verdict == Tolerated || o.Verdict == BothFailed || o.Verdict == Refused) {

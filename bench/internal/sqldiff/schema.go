@@ -44,6 +44,7 @@ type generator struct {
 	ctes   []cteScope
 	alias  int
 	depth  int // of subqueries
+	share  int // of large tables, in percent
 }
 
 type cteScope struct {
@@ -52,8 +53,8 @@ type cteScope struct {
 	large bool
 }
 
-func newGenerator(seed, round uint64) *generator {
-	g := &generator{r: rand.New(rand.NewPCG(seed, round))}
+func newGenerator(seed, round uint64, large int) *generator {
+	g := &generator{r: rand.New(rand.NewPCG(seed, round)), share: large}
 	for i := range 3 + g.r.IntN(2) {
 		g.tables = append(g.tables, g.table(i))
 	}
@@ -95,7 +96,7 @@ func (g *generator) table(n int) *Table {
 		t.Options = pick(g, []string{"", " PARTITION BY HASH (k) WITH (tablets = 3)", " PARTITION BY RANGE (k) WITH (splits = '2')"})
 	}
 	rows := pick(g, []int{0, 1, 7, 15, 30, 60})
-	if g.chance(8) {
+	if g.chance(g.share) {
 		rows, t.Large = 5000, true
 	}
 	for i := range rows {

@@ -3,16 +3,21 @@ package sqldiff
 // shrink returns the smallest query it finds that still fails, trying at most
 // budget candidates.
 func shrink(q *Query, budget int, fails func(*Query) bool) *Query {
+	changed := false
 	for at := 0; budget > 0; {
 		c := q.Clone()
 		r := &reducer{target: at}
 		r.query(c, true)
-		if !r.done {
+		switch {
+		case !r.done && !changed:
 			return q
+		case !r.done: // what failed before may succeed by now
+			at, changed = 0, false
+			continue
 		}
 		budget--
 		if fails(c) {
-			q = c // what was number at is gone: another is in its place
+			q, changed = c, true // what was number at is gone: another is in its place
 		} else {
 			at++
 		}
@@ -47,6 +52,9 @@ func (r *reducer) query(q *Query, top bool) {
 		if r.done {
 			return
 		}
+		if q.With[i].Materialized != "" {
+			r.try(func() { q.With[i].Materialized = "" })
+		}
 		r.query(q.With[i].Query, false)
 	}
 	if q.Set != nil {
@@ -61,7 +69,12 @@ func (r *reducer) query(q *Query, top bool) {
 		r.query(q.Set.Left, false)
 		r.query(q.Set.Right, false)
 	}
-	if q.Limit >= 0 {
+	if q.Prepared {
+		r.try(func() { q.Prepared = false })
+	}
+	if q.Ties {
+		r.try(func() { q.Limit, q.Ties = -1, false })
+	} else if q.Limit >= 0 {
 		r.try(func() { q.Limit, q.Offset = -1, 0 })
 	}
 	if q.Offset > 0 {
@@ -79,9 +92,9 @@ func (r *reducer) query(q *Query, top bool) {
 // replace makes a query one of its parts; the order of the whole stays.
 func replace(q, part *Query) {
 	with := append(append([]CTE(nil), q.With...), part.With...)
-	order, limit, offset := q.Order, q.Limit, q.Offset
+	whole := *q
 	*q = *part
-	q.With, q.Order, q.Limit, q.Offset = with, order, limit, offset
+	q.With, q.Order, q.Limit, q.Offset, q.Ties, q.Prepared = with, whole.Order, whole.Limit, whole.Offset, whole.Ties, whole.Prepared
 }
 
 // items drops output columns of the outermost query, whose number nothing else

@@ -92,7 +92,7 @@ func (g *generator) leaf(t Type) *Expr {
 		return nullOf(t)
 	}
 	l := g.value(t)
-	return &Expr{Type: t, Skein: l.Skein, Duck: l.Duck}
+	return &Expr{Type: t, Skein: l.Skein, Duck: l.Duck, Leaf: true}
 }
 
 func nullOf(t Type) *Expr { return &Expr{Type: t, Skein: "CAST(NULL AS " + t.String() + ")"} }
