@@ -147,16 +147,6 @@ func (p *distributor) planSort(n *Sort) (*stage, error) {
 	return p.inTwoHalves(s, s.est.limited(n.Limit, 0), local, final), nil
 }
 
-// unmerged keeps what the stage's fragments receive, in no order, apart from a
-// sort that follows, which would take it for sorted streams to merge.
-func (s *stage) unmerged() {
-	for _, b := range s.producers {
-		if _, ok := b.Operators[len(b.Operators)-1].(*ExchangeSource); ok {
-			b.push(renaming(s.schema, s.schema))
-		}
-	}
-}
-
 func (p *distributor) planLimit(n *Limit) (*stage, error) {
 	s, err := p.plan(n.Input)
 	if err != nil {

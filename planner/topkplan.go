@@ -17,7 +17,6 @@ func (p *distributor) planTopK(n *Sort) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.unmerged()
 	est := s.est.limited(n.Limit, 0)
 	top := &TopK{K: n.Limit, Keys: n.Keys}
 	if known {

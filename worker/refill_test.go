@@ -49,7 +49,9 @@ func newTopK(c *cluster, table *catalog.Table, keys []planner.SortKey, k, first 
 		x := out.exchange(f, coordinator, planner.Exchange{Kind: planner.MergeExchange, Schema: out.schema})
 		out.root = append(out.root, &planner.ExchangeSource{Exchange: x.ID, Schema: out.schema})
 	}
-	out.root = append(out.root, out.op)
+	final := *out.op
+	final.Refill = true
+	out.root = append(out.root, &final)
 	return out
 }
 
