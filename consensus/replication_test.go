@@ -390,7 +390,10 @@ func TestFailedStoreStopsTheReplica(t *testing.T) {
 }
 
 func TestBulkIsBoundedAndDisturbsNoLeader(t *testing.T) {
-	c := newCluster(t, 1, func(cfg *NodeConfig) { cfg.Host.InFlightBytes = 4 << 20 })
+	c := newCluster(t, 1, func(cfg *NodeConfig) {
+		cfg.Host.InFlightBytes = 4 << 20
+		cfg.Host.Heartbeat, cfg.Host.Election = 0, 0 // the defaults are what bulk must not disturb
+	})
 	c.start(1)
 	c.ready()
 	tablet := c.create(1, plainTable("t", 1)).Tablets[0].ID
