@@ -162,7 +162,8 @@ func judge(got, want compare.Rows, skeinErr, duckErr error, ordered []int, eager
 	}
 	switch {
 	case errors.Is(skeinErr, context.DeadlineExceeded), errors.Is(duckErr, context.DeadlineExceeded),
-		o.Code == "57014": // the server may see the deadline pass first
+		o.Code == "57014", // the server or gRPC may see the deadline pass first
+		skeinErr != nil && strings.Contains(skeinErr.Error(), "code = DeadlineExceeded"):
 		o.Verdict = Slow
 	case skeinErr != nil && (o.Code == "" || strings.HasPrefix(o.Code, "XX") || strings.HasPrefix(o.Code, "57")):
 		// Never right, whatever the other side says.

@@ -89,6 +89,7 @@ func TestVerdicts(t *testing.T) {
 		{"DuckDB alone", nil, nil, nil, errors.New("Conversion Error: x"), nil, true, Different},
 		{"an unknown function", nil, nil, state("42883"), nil, nil, false, Different},
 		{"too slow for the server", nil, nil, state("57014"), nil, nil, false, Slow},
+		{"too slow for gRPC", nil, nil, errors.New("rpc error: code = DeadlineExceeded desc = stream terminated"), nil, nil, false, Slow},
 		{"too slow", nil, nil, context.DeadlineExceeded, nil, nil, false, Slow},
 	} {
 		if o := judge(c.got, c.want, c.skein, c.duck, c.ordered, c.eager); o.Verdict != c.verdict {
