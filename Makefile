@@ -28,7 +28,7 @@ build: ## Build bin/skein
 .PHONY: test
 test: ## Run all tests; with RACE=1 those of concurrent packages under the race detector too
 	$(GO) test ./...
-	$(if $(RACE),CGO_ENABLED=1 $(GO) test -race -short $(CONCURRENT))
+	$(if $(RACE),CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(CONCURRENT))
 
 .PHONY: test-slt
 test-slt: ## Run the SQL suites of cmd/skein/testdata/slt against servers of their own
