@@ -209,6 +209,14 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AddKey)
 	case MetaRepairReplica:
 		return handle(ctx, command, body, m.RepairReplica)
+	case MetaCreateJob:
+		return handle(ctx, command, body, m.CreateJob)
+	case MetaClaimJob:
+		return handle(ctx, command, body, m.ClaimJob)
+	case MetaAdvanceJob:
+		return handle(ctx, command, body, m.AdvanceJob)
+	case MetaEndJob:
+		return handle(ctx, command, body, m.EndJob)
 	case MetaReadSnapshot:
 		return handle(ctx, command, body, func(ctx context.Context, r SnapshotRequest) (*MetaSnapshot, error) {
 			if r.Stale {

@@ -30,6 +30,7 @@ const (
 	recordAnswer   = 'r'
 	recordRepair   = 'x'
 	recordKeyring  = 'k'
+	recordJob      = 'j'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -41,6 +42,7 @@ type metaState struct {
 	names    map[tableName]catalog.TableID // visible tables
 	nodes    map[catalog.NodeID]NodeInfo
 	repairs  map[catalog.TabletID]Repair
+	jobs     map[uint64]Job
 	keys     []catalog.SigningKey // oldest first
 	answers  map[string][]byte    // request id -> encoded metaAnswer
 	order    []string             // request ids in log order
@@ -55,6 +57,7 @@ type metaCounters struct {
 	NextTablet  catalog.TabletID `json:"next_tablet"`
 	NextReplica uint64           `json:"next_replica"`
 	NextAnswer  uint64           `json:"next_answer"`
+	NextJob     uint64           `json:"next_job,omitempty"` // the last one's id
 }
 
 type tableName struct {
@@ -79,6 +82,7 @@ func newMetaState() *metaState {
 		names:    map[tableName]catalog.TableID{},
 		nodes:    map[catalog.NodeID]NodeInfo{},
 		repairs:  map[catalog.TabletID]Repair{},
+		jobs:     map[uint64]Job{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
 	}
@@ -129,6 +133,22 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 	case MetaFinishRepair:
 		id, answer = dispatch(s, c.Body, func(r *FinishRepair) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.finishRepair(r) }
+		})
+	case MetaCreateJob:
+		id, answer = dispatch(s, c.Body, func(r *CreateJob) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.createJob(r) }
+		})
+	case MetaClaimJob:
+		id, answer = dispatch(s, c.Body, func(r *ClaimJob) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.claimJob(r) }
+		})
+	case MetaAdvanceJob:
+		id, answer = dispatch(s, c.Body, func(r *AdvanceJob) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.advanceJob(r) }
+		})
+	case MetaEndJob:
+		id, answer = dispatch(s, c.Body, func(r *EndJob) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.endJob(r) }
 		})
 	default:
 		return nil, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)
@@ -285,6 +305,7 @@ func (s *metaState) removeTable(id catalog.TableID) {
 	for _, tablet := range s.tables[id].Table.Tablets {
 		s.dropRepair(tablet.ID)
 	}
+	s.abortJobsOf(id)
 	delete(s.tables, id)
 	s.dirty[recordKey(recordTable, uint64(id))] = nil
 }
@@ -356,6 +377,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &r); err == nil {
 			s.repairs[r.Tablet] = r
 		}
+	case recordJob:
+		var j Job
+		if err = json.Unmarshal(value, &j); err == nil {
+			s.jobs[j.ID] = j
+		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
 	case recordAnswer:
@@ -403,6 +429,9 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.repairs)) {
 		snap.Repairs = append(snap.Repairs, s.repairs[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
+		snap.Jobs = append(snap.Jobs, s.jobs[id])
 	}
 	return snap
 }

@@ -82,6 +82,8 @@ type TableReply struct {
 	Table   *catalog.Table `json:"table,omitempty"`
 	// Replaced is the table that a publish dropped, 0 for none.
 	Replaced catalog.TableID `json:"replaced,omitempty"`
+	// Job is what a command about one left it as.
+	Job *Job `json:"job,omitempty"`
 }
 
 // SnapshotRequest asks for the cluster's description.
@@ -102,6 +104,8 @@ type MetaSnapshot struct {
 	Keys []catalog.SigningKey `json:"keys,omitempty"`
 	// Repairs are the replicas that are being replaced, by tablet.
 	Repairs []Repair `json:"repairs,omitempty"`
+	// Jobs are those that run and the newest of those that are over, by id.
+	Jobs []Job `json:"jobs,omitempty"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

@@ -18,7 +18,7 @@ import (
 
 func newAdmin() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Look after running queries and a node's data"}
-	cmd.AddCommand(newCheck(), newQueries(), newCancel())
+	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs())
 	return cmd
 }
 
@@ -33,10 +33,21 @@ func withServer(cmd *cobra.Command, addr string, f func(*client.Client) error) (
 }
 
 func newQueries() *cobra.Command {
+	return newListing("queries", "List the statements that run on a gateway",
+		"SELECT query_id, started, statement FROM skein.queries ORDER BY started")
+}
+
+func newJobs() *cobra.Command {
+	return newListing("jobs", "List the cluster's jobs, the newest first",
+		"SELECT job_id, kind, table_name, tablets, state, phase, owner_node, created, updated, note, error FROM skein.jobs ORDER BY job_id DESC")
+}
+
+// newListing makes a command that prints the result of a query.
+func newListing(use, short, query string) *cobra.Command {
 	var addr, format string
 	cmd := &cobra.Command{
-		Use:   "queries",
-		Short: "List the statements that run on a gateway",
+		Use:   use,
+		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := render.ParseFormat(format)
@@ -45,7 +56,7 @@ func newQueries() *cobra.Command {
 			}
 			return withServer(cmd, addr, func(c *client.Client) error {
 				s := &shell{client: c, format: f, out: cmd.OutOrStdout()}
-				return s.script(cmd.Context(), "SELECT query_id, started, statement FROM skein.queries ORDER BY started")
+				return s.script(cmd.Context(), query)
 			})
 		},
 	}

@@ -50,7 +50,7 @@ type table struct {
 }
 
 // tables are all system tables by name; the map is never changed.
-var tables = byName(tablesTable, columnsTable, tabletsTable, replicasTable, nodesTable, queriesTable, functionsTable)
+var tables = byName(tablesTable, columnsTable, tabletsTable, replicasTable, nodesTable, jobsTable, queriesTable, functionsTable)
 
 func byName(all ...table) map[string]table {
 	m := make(map[string]table, len(all))
