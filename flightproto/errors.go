@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"skein/catalog"
 	"skein/flightproto/pb"
 	"skein/sqlstate"
 )
@@ -22,7 +23,9 @@ type Reason string
 const (
 	NoReason      Reason = ""
 	StaleMetadata Reason = "stale_metadata" // plan again with newer metadata
-	TabletMoved   Reason = "tablet_moved"   // try another replica
+	TabletMoved   Reason = "tablet_moved"   // its replica is elsewhere: try another one
+	TabletSplit   Reason = "tablet_split"   // others hold its rows now: plan again with newer metadata
+	NotStarted    Reason = "not_started"    // the worker knows nothing of it, it has restarted say: start again
 	Reservation   Reason = "reservation"    // the worker is full: wait and retry
 	Cancelled     Reason = "cancelled"      // somebody cancelled the query
 	Unavailable   Reason = "unavailable"    // the peer or its quorum is away
@@ -53,6 +56,14 @@ func ReasonOf(err error) Reason {
 		return e.Reason
 	}
 	return NoReason
+}
+
+// TabletReplaced is the error of work on a tablet that is not of its table any
+// more: it was split or merged, and others hold its rows.
+func TabletReplaced(table *catalog.Table, tablet catalog.TabletID) error {
+	return WithReason(TabletSplit, sqlstate.New(sqlstate.SerializationFailure,
+		"tablet %d is not of table %s any more: others hold its rows", tablet, table.QualifiedName()).
+		WithHint("Run the statement again."))
 }
 
 // maxErrorText bounds each text of an error on the wire. Statuses travel in

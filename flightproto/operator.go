@@ -256,7 +256,7 @@ func decodeScan(p *pb.TabletScan, tables TableResolver) (planner.Operator, error
 		return nil, err
 	}
 	if _, ok := table.Tablet(catalog.TabletID(p.GetTabletId())); !ok {
-		return nil, malformed("tablet %d is not of table %s", p.GetTabletId(), table.QualifiedName())
+		return nil, TabletReplaced(table, catalog.TabletID(p.GetTabletId()))
 	}
 	if v := p.GetTableVersion(); v != table.Version {
 		return nil, WithReason(StaleMetadata, sqlstate.New(sqlstate.SerializationFailure,

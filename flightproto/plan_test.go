@@ -171,7 +171,6 @@ func TestDecodeRefusesBadPlans(t *testing.T) {
 		"literal mismatch":  filter(&pb.Expr{Kind: &pb.Expr_Literal{Literal: &pb.Literal{Type: boolean, Value: &pb.Literal_IntValue{IntValue: 1}}}}),
 		"cast of nothing":   filter(&pb.Expr{Kind: &pb.Expr_Cast{Cast: &pb.Cast{Type: boolean}}}),
 		"case without else": filter(&pb.Expr{Kind: &pb.Expr_Case{Case: &pb.Case{Type: boolean}}}),
-		"other tablet":      scan(uint64(table.ID), 99),
 		"column beyond":     scan(uint64(table.ID), 21, 4),
 		"hidden beyond":     scan(uint64(table.ID), 21, -3),
 		"ragged values": {Kind: &pb.Operator_Values{Values: &pb.ValuesSource{
@@ -189,6 +188,10 @@ func TestDecodeRefusesBadPlans(t *testing.T) {
 	_, err := flightproto.DecodeFragment(&pb.Fragment{Operators: []*pb.Operator{scan(404, 1)}}, resolver(table))
 	if sqlstate.CodeOf(err) != sqlstate.UndefinedTable {
 		t.Errorf("the resolver's error became %v", err)
+	}
+	_, err = flightproto.DecodeFragment(&pb.Fragment{Operators: []*pb.Operator{scan(uint64(table.ID), 99)}}, resolver(table))
+	if sqlstate.CodeOf(err) != sqlstate.SerializationFailure || flightproto.ReasonOf(err) != flightproto.TabletSplit {
+		t.Errorf("a tablet that the table has no more: %v", err)
 	}
 	if _, err := flightproto.DecodeExchange(&pb.Exchange{Kind: "teleport"}); err == nil || !strings.Contains(err.Error(), "teleport") {
 		t.Errorf("unknown exchange kind: %v", err)

@@ -8,7 +8,6 @@ import (
 
 	"skein/catalog"
 	"skein/columnar"
-	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
 	"skein/sql"
@@ -51,24 +50,24 @@ func (s *sqlService) changeRows(ctx context.Context, id string, st *statement, s
 			return changed{}, s.ifDropped(ctx, err, st.target())
 		}
 		s.gw.log.Debug("a statement is run again", "query_id", id, "attempt", attempt, "err", err)
-		if flightproto.ReasonOf(err) != flightproto.StaleMetadata {
+		if !unplanned(err) {
 			sleep(ctx, jitter(changePause<<attempt))
 			continue
 		}
-		if st, err = s.rebind(ctx, st, attempt); err != nil {
+		if st, err = s.rebind(ctx, st, attempt, err); err != nil {
 			return changed{}, err
 		}
 	}
 }
 
-// rebind compiles a statement against newer metadata. What it returns and
-// takes must be what the client was told.
-func (s *sqlService) rebind(ctx context.Context, st *statement, attempt int) (*statement, error) {
+// rebind compiles a statement against newer metadata, which cause asks for. What
+// it returns and takes must be what the client was told.
+func (s *sqlService) rebind(ctx context.Context, st *statement, attempt int, cause error) (*statement, error) {
 	if st.analysis != nil { // it is bound with its parameters
 		return nil, sqlstate.New(sqlstate.SerializationFailure, "a table was altered while EXPLAIN ANALYZE ran").
 			WithHint("run it again")
 	}
-	if err := s.gw.directory.recover(ctx, attempt); err != nil {
+	if err := s.gw.directory.recover(ctx, attempt, cause); err != nil {
 		return nil, err
 	}
 	fresh, err := s.compile(ctx, st.text)
@@ -110,7 +109,7 @@ func (c *change) again(err error) bool {
 	case sqlstate.UniqueViolation:
 		return c.upserts
 	}
-	return flightproto.ReasonOf(err) == flightproto.StaleMetadata
+	return unplanned(err)
 }
 
 // run runs the statement with each set of parameters.

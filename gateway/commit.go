@@ -127,7 +127,7 @@ func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactR
 		if ctx.Err() != nil || !g.mayRetry(err) {
 			return nil, last
 		}
-		if err := g.directory.recover(ctx, attempt); err != nil {
+		if err := g.directory.recover(ctx, attempt, err); err != nil {
 			return nil, last
 		}
 		snap = g.directory.Current()

@@ -81,12 +81,11 @@ func (g *Server) runQuery(ctx context.Context, id string, j *job, to clientSink)
 			return err
 		}
 		g.log.Info("query attempt failed, trying again", "query_id", id, "attempt", attempt, "err", err)
-		stale := flightproto.ReasonOf(err) == flightproto.StaleMetadata
-		if rerr := g.directory.recover(ctx, attempt); rerr != nil {
+		if rerr := g.directory.recover(ctx, attempt, err); rerr != nil {
 			return rerr
 		}
-		if stale && g.altered(j.root) {
-			return err // the plan must be bound anew
+		if outdated(err) && g.altered(j.root) {
+			return asStale(err) // the plan must be bound anew
 		}
 	}
 }
@@ -105,10 +104,36 @@ func (g *Server) altered(root planner.Node) bool {
 // yet could succeed.
 func (g *Server) mayRetry(err error) bool {
 	switch flightproto.ReasonOf(err) {
-	case flightproto.Unavailable, flightproto.StaleMetadata, flightproto.TabletMoved, flightproto.Reservation, flightproto.UnknownPlan:
+	case flightproto.Unavailable, flightproto.StaleMetadata, flightproto.TabletMoved, flightproto.TabletSplit,
+		flightproto.Reservation, flightproto.UnknownPlan, flightproto.NotStarted:
 		return true
 	}
 	return false
+}
+
+// outdated reports whether an error comes of older metadata here than on a
+// worker.
+func outdated(err error) bool {
+	switch flightproto.ReasonOf(err) {
+	case flightproto.StaleMetadata, flightproto.TabletMoved, flightproto.TabletSplit:
+		return true
+	}
+	return false
+}
+
+// unplanned reports whether what was planned must be planned anew, since its
+// tables or their tablets are others now.
+func unplanned(err error) bool {
+	reason := flightproto.ReasonOf(err)
+	return reason == flightproto.StaleMetadata || reason == flightproto.TabletSplit
+}
+
+// asStale gives an error the reason to bind its statement anew.
+func asStale(err error) error {
+	if flightproto.ReasonOf(err) == flightproto.StaleMetadata {
+		return err
+	}
+	return flightproto.WithReason(flightproto.StaleMetadata, err)
 }
 
 // template is the plan that a job is run with: its own, unless metadata has

@@ -23,6 +23,8 @@ const (
 	statusEvery   = 2 * time.Second // how often sizes and leaders are read
 	metaTimeout   = 10 * time.Second
 	statusTimeout = 2 * time.Second
+	// quorumTimeout bounds asking the quorum where any replica's answer may do.
+	quorumTimeout = 2 * time.Second
 	// recoverBase is the first wait before a repeated attempt; it doubles.
 	recoverBase = 50 * time.Millisecond
 )
@@ -252,17 +254,23 @@ func (d *directory) pollOnce(ctx context.Context) {
 	}
 }
 
-// recover waits a little before a repeated attempt and refreshes what may have
-// been stale. It fails only when ctx ends.
-func (d *directory) recover(ctx context.Context, attempt int) error {
+// recover waits a little before what failed with cause is repeated and refreshes
+// what may have been stale: from the quorum where a worker knows more than this
+// node, for another worker may know no more. It fails only when ctx ends.
+func (d *directory) recover(ctx context.Context, attempt int, cause error) error {
 	sleep(ctx, jitter(recoverBase<<attempt))
 	if err := ctx.Err(); err != nil {
 		return causeOf(ctx, err)
 	}
-	asking, cancel := context.WithTimeout(ctx, metaTimeout)
-	defer cancel()
-	if err := d.refresh(asking, true); err != nil {
-		d.log.Debug("refreshing metadata before another attempt", "err", err)
+	refresh := func(stale bool, within time.Duration) error {
+		asking, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return d.refresh(asking, stale)
+	}
+	if !outdated(cause) || refresh(false, quorumTimeout) != nil {
+		if err := refresh(true, metaTimeout); err != nil {
+			d.log.Debug("refreshing metadata before another attempt", "err", err)
+		}
 	}
 	d.pollOnce(ctx)
 	return nil

@@ -335,7 +335,7 @@ func (w *tableWriter) sendHeld(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || attempt == maxAttempts || !w.gw.mayRetry(err) {
 			return causeOf(ctx, err)
 		}
-		if flightproto.ReasonOf(err) == flightproto.StaleMetadata {
+		if unplanned(err) {
 			return err // the table's layout is part of this writer
 		}
 		for _, p := range w.parts {
@@ -343,7 +343,7 @@ func (w *tableWriter) sendHeld(ctx context.Context) error {
 				p.close()
 			}
 		}
-		if err := w.gw.directory.recover(ctx, attempt); err != nil {
+		if err := w.gw.directory.recover(ctx, attempt, err); err != nil {
 			return err
 		}
 		w.snap = w.gw.directory.Current()

@@ -215,9 +215,7 @@ func (s *Server) replica(ctx context.Context, table *catalog.Table, tablet *cata
 		return t, nil
 	}
 	if !hosts(tablet, s.cfg.Node.ID()) {
-		return nil, flightproto.WithReason(flightproto.TabletMoved,
-			sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d", tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
-				WithHint("Refresh the table's placement and retry."))
+		return nil, s.moved(table, tablet)
 	}
 	if err := s.stopped(table, tablet); err != nil {
 		return nil, err

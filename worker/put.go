@@ -134,8 +134,7 @@ func (s *Server) writable(ctx context.Context, header *pb.WriteHeader) (*catalog
 	}
 	tablet, ok := table.Tablet(catalog.TabletID(header.GetTabletId()))
 	if !ok {
-		return nil, flightproto.WithReason(flightproto.StaleMetadata,
-			sqlstate.New(sqlstate.SerializationFailure, "tablet %d is not of table %s any more", header.GetTabletId(), table.QualifiedName()))
+		return nil, flightproto.TabletReplaced(table, catalog.TabletID(header.GetTabletId()))
 	}
 	if v := header.GetTableVersion(); v != 0 && v != table.Version {
 		return nil, staleTable(table, v)

@@ -312,6 +312,13 @@ func TestStartRefusesBadRequests(t *testing.T) {
 			sqlstate.UndefinedTable, flightproto.StaleMetadata},
 		"altered table": {func(r *pb.StartRequest) { r.Fragments[0].Operators[0].GetTabletScan().TableVersion++ },
 			sqlstate.SerializationFailure, flightproto.StaleMetadata},
+		"replaced tablet": {func(r *pb.StartRequest) { r.Fragments[0].Operators[0].GetTabletScan().TabletId = 404 },
+			sqlstate.SerializationFailure, flightproto.TabletSplit},
+		"moved and changed": {func(r *pb.StartRequest) {
+			r.Fragments[0].TabletId, r.Fragments[0].TabletGeneration = uint64(elsewhere.Tablets[0].ID), 8
+			s := r.Fragments[0].Operators[0].GetTabletScan()
+			s.TableId, s.TabletId, s.TableVersion = uint64(elsewhere.ID), uint64(elsewhere.Tablets[0].ID), elsewhere.Version
+		}, sqlstate.ConnectionFailure, flightproto.TabletMoved},
 		"tablet elsewhere": {func(r *pb.StartRequest) {
 			s := r.Fragments[0].Operators[0].GetTabletScan()
 			s.TableId, s.TabletId, s.TableVersion = uint64(elsewhere.ID), uint64(elsewhere.Tablets[0].ID), elsewhere.Version

@@ -102,7 +102,7 @@ func (r *registry) refill(queryID string, id planner.FragmentID, exchange planne
 	}
 	f, ok := q.fragments[id]
 	if !ok {
-		return sqlstate.New(sqlstate.UndefinedObject, "fragment %d of query %s is not started on this worker or has ended", id, queryID)
+		return notStarted("fragment %d of query %s is not started on this worker or has ended", id, queryID)
 	}
 	if !f.running || f.refills == nil || f.outputs[0].exchange.ID != exchange {
 		return sqlstate.New(sqlstate.ProtocolViolation, "exchange %d of fragment %d of query %s takes no refills", exchange, id, queryID)

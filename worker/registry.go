@@ -167,7 +167,7 @@ func (r *registry) claim(queryID string, id planner.FragmentID, exchange planner
 	}
 	f, ok := q.fragments[id]
 	if !ok {
-		return nil, false, sqlstate.New(sqlstate.UndefinedObject, "fragment %d of query %s is not started on this worker or has ended", id, queryID)
+		return nil, false, notStarted("fragment %d of query %s is not started on this worker or has ended", id, queryID)
 	}
 	if generation != 0 && generation != f.generation {
 		return nil, false, flightproto.WithReason(flightproto.StaleMetadata,
@@ -196,7 +196,14 @@ func (r *registry) unknown(queryID string) error {
 	if _, gone := r.cancelled[queryID]; gone {
 		return flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "query %s was canceled", queryID))
 	}
-	return sqlstate.New(sqlstate.UndefinedObject, "query %s has nothing started on this worker", queryID)
+	return notStarted("query %s has nothing started on this worker", queryID)
+}
+
+// notStarted is the error of asking for what this worker does not have: it was
+// restarted since, or the fragment's rows were read.
+func notStarted(format string, args ...any) error {
+	return flightproto.WithReason(flightproto.NotStarted, sqlstate.New(sqlstate.UndefinedObject, format, args...).
+		WithHint("Run the statement again."))
 }
 
 // fansOut reports whether the fragment's rows must be divided or copied.

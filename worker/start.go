@@ -181,21 +181,27 @@ func (s *Server) connect(f *fragment, op planner.Operator, ends exchangeEnds) er
 }
 
 // checkScan refuses plans made for tablets that are not here or have changed
-// since.
+// since: one that moved away says so even if it has changed, too.
 func (s *Server) checkScan(f *fragment, scan *planner.TabletScan) error {
 	tablet, _ := scan.Table.Tablet(scan.Tablet)
+	if !hosts(tablet, s.cfg.Node.ID()) {
+		return s.moved(scan.Table, tablet)
+	}
 	if scan.Tablet == f.plan.Assignment.Tablet && f.generation != 0 && f.generation != tablet.Generation {
 		return flightproto.WithReason(flightproto.StaleMetadata,
 			sqlstate.New(sqlstate.SerializationFailure, "tablet %d of table %s is of generation %d here, the plan is for %d",
-				scan.Tablet, scan.Table.QualifiedName(), tablet.Generation, f.generation))
-	}
-	if !hosts(tablet, s.cfg.Node.ID()) {
-		return flightproto.WithReason(flightproto.TabletMoved,
-			sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d",
-				scan.Tablet, scan.Table.QualifiedName(), s.cfg.Node.ID()).
-				WithHint("Refresh the table's placement and retry."))
+				scan.Tablet, scan.Table.QualifiedName(), tablet.Generation, f.generation).
+				WithHint("Run the statement again."))
 	}
 	return nil
+}
+
+// moved is the error of work on a tablet whose replicas are on other nodes.
+func (s *Server) moved(table *catalog.Table, tablet *catalog.Tablet) error {
+	return flightproto.WithReason(flightproto.TabletMoved,
+		sqlstate.New(sqlstate.ConnectionFailure, "tablet %d of table %s has no replica on node %d",
+			tablet.ID, table.QualifiedName(), s.cfg.Node.ID()).
+			WithHint("Refresh the table's placement and retry."))
 }
 
 func hosts(tablet *catalog.Tablet, node catalog.NodeID) bool {

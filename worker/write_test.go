@@ -200,7 +200,7 @@ func TestWriteHeadersAreChecked(t *testing.T) {
 	}{
 		"no transaction":   {&pb.WriteHeader{TableId: uint64(table.ID)}, sqlstate.ProtocolViolation, ""},
 		"no table":         {&pb.WriteHeader{TransactionId: "t", TableId: 404}, sqlstate.UndefinedTable, flightproto.StaleMetadata},
-		"no tablet":        {&pb.WriteHeader{TransactionId: "t", TableId: uint64(table.ID), TabletId: 5}, sqlstate.SerializationFailure, flightproto.StaleMetadata},
+		"no tablet":        {&pb.WriteHeader{TransactionId: "t", TableId: uint64(table.ID), TabletId: 5}, sqlstate.SerializationFailure, flightproto.TabletSplit},
 		"newer metadata":   {&pb.WriteHeader{TransactionId: "t", MetadataVersion: 1 << 40}, sqlstate.CannotConnectNow, flightproto.Unavailable},
 		"tablet elsewhere": {&pb.WriteHeader{TransactionId: "t", TableId: uint64(elsewhere.ID), TabletId: uint64(elsewhere.Tablets[0].ID)}, sqlstate.ConnectionFailure, flightproto.TabletMoved},
 	} {

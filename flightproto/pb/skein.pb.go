@@ -4569,8 +4569,9 @@ type ErrorDetail struct {
 	Detail   string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	Hint     string                 `protobuf:"bytes,4,opt,name=hint,proto3" json:"hint,omitempty"`
 	Position uint32                 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
-	// One of "", "stale_metadata", "tablet_moved", "reservation", "cancelled",
-	// "unavailable", "unknown_plan": what a gateway may do about it.
+	// One of "", "stale_metadata", "tablet_moved", "tablet_split", "not_started",
+	// "reservation", "cancelled", "unavailable", "unknown_plan": what a gateway may
+	// do about it.
 	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
