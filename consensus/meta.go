@@ -92,11 +92,6 @@ func (m *Meta) DropTable(ctx context.Context, r DropTable) (TableReply, error) {
 	return m.command(ctx, MetaDropTable, r)
 }
 
-// RegisterNode announces a node.
-func (m *Meta) RegisterNode(ctx context.Context, r RegisterNode) (TableReply, error) {
-	return m.command(ctx, MetaRegisterNode, r)
-}
-
 // AddKey adds a key that envelopes are signed with.
 func (m *Meta) AddKey(ctx context.Context, r AddKey) (TableReply, error) {
 	return m.command(ctx, MetaAddKey, r)

@@ -72,7 +72,8 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 	switch c.Command {
 	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
-		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob:
+		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob,
+		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		return c, nil
 	}
 	return c, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)

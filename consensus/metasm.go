@@ -68,12 +68,13 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		return failEntries(entries), nil
 	}
 	before := m.state.counters.Version
-	size := 0
+	size, beats := 0, false
 	for i := range entries {
 		command, err := decodeMetaCommand(entries[i].Cmd)
 		var answer []byte
 		if err == nil {
 			answer, err = m.state.apply(command)
+			beats = beats || command.Command == MetaHeartbeat
 		}
 		if err != nil {
 			m.fail(fmt.Sprintf("applying meta log entry %d", entries[i].Index), err)
@@ -89,6 +90,8 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	}
 	if m.state.counters.Version != before {
 		m.publish()
+	} else if beats {
+		m.current.Store(m.state.snapshot()) // nobody waits for those
 	}
 	m.grew(last, size)
 	return entries, nil

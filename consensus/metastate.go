@@ -31,6 +31,10 @@ const (
 	recordRepair   = 'x'
 	recordKeyring  = 'k'
 	recordJob      = 'j'
+	recordCluster  = 'i'
+	recordSeen     = 'h'
+	recordSettings = 's'
+	recordTokens   = 'o'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -43,11 +47,16 @@ type metaState struct {
 	nodes    map[catalog.NodeID]NodeInfo
 	repairs  map[catalog.TabletID]Repair
 	jobs     map[uint64]Job
-	keys     []catalog.SigningKey // oldest first
-	answers  map[string][]byte    // request id -> encoded metaAnswer
-	order    []string             // request ids in log order
-	dirty    map[string][]byte    // record key -> value, nil to delete
-	err      error                // first record that could not be encoded
+
+	clusterID string               // "" until a node tells it
+	keys      []catalog.SigningKey // oldest first
+	seen      map[catalog.NodeID]Heartbeat
+	settings  map[string]string // that were set
+	tokens    []JoinToken
+	answers   map[string][]byte // request id -> encoded metaAnswer
+	order     []string          // request ids in log order
+	dirty     map[string][]byte // record key -> value, nil to delete
+	err       error             // first record that could not be encoded
 }
 
 // metaCounters are the numbers that only grow.
@@ -58,6 +67,7 @@ type metaCounters struct {
 	NextReplica uint64           `json:"next_replica"`
 	NextAnswer  uint64           `json:"next_answer"`
 	NextJob     uint64           `json:"next_job,omitempty"` // the last one's id
+	NextNode    catalog.NodeID   `json:"next_node,omitempty"`
 }
 
 type tableName struct {
@@ -83,6 +93,7 @@ func newMetaState() *metaState {
 		nodes:    map[catalog.NodeID]NodeInfo{},
 		repairs:  map[catalog.TabletID]Repair{},
 		jobs:     map[uint64]Job{},
+		seen:     map[catalog.NodeID]Heartbeat{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
 	}
@@ -150,6 +161,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = dispatch(s, c.Body, func(r *EndJob) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.endJob(r) }
 		})
+	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
+		id, answer = s.applyMembership(c)
 	default:
 		return nil, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)
 	}
@@ -193,7 +206,7 @@ func (s *metaState) createTable(r *CreateTable) metaAnswer {
 	if _, taken := s.names[name]; taken && !r.Hidden {
 		return rejected(duplicateTable(name))
 	}
-	p := newPlacer(s.nodeList(), s.tableList())
+	p := newPlacer(s.placeable(), s.tableList())
 	replicas, err := p.replicas(t.QualifiedName(), t.Replicas)
 	if err != nil {
 		return rejected(err)
@@ -266,19 +279,6 @@ func (s *metaState) dropTable(r *DropTable) metaAnswer {
 	s.counters.Version++
 	s.removeTable(id)
 	return s.accepted(record.Table)
-}
-
-func (s *metaState) registerNode(r *RegisterNode) metaAnswer {
-	n := r.Node
-	if n.ID == 0 || n.RaftAddress == "" {
-		return rejected(sqlstate.New(sqlstate.InvalidParameter, "a node needs an id and a Raft address"))
-	}
-	if s.nodes[n.ID] != n {
-		s.counters.Version++
-		s.nodes[n.ID] = n
-		s.write(recordNode, uint64(n.ID), n)
-	}
-	return s.accepted(nil)
 }
 
 func duplicateTable(name tableName) *sqlstate.Error {
@@ -384,6 +384,17 @@ func (s *metaState) load(key, value []byte) error {
 		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
+	case recordCluster:
+		err = json.Unmarshal(value, &s.clusterID)
+	case recordSeen:
+		var h Heartbeat
+		if err = json.Unmarshal(value, &h); err == nil {
+			s.seen[h.Node] = h
+		}
+	case recordSettings:
+		err = json.Unmarshal(value, &s.settings)
+	case recordTokens:
+		err = json.Unmarshal(value, &s.tokens)
 	case recordAnswer:
 		var a answerRecord
 		if err = json.Unmarshal(value, &a); err == nil {
@@ -418,7 +429,10 @@ func (s *metaState) tableList() []*catalog.Table {
 // snapshot describes the current state. Tables are shared with the state, which
 // replaces but never modifies them.
 func (s *metaState) snapshot() *MetaSnapshot {
-	snap := &MetaSnapshot{Version: s.counters.Version, Tables: []*catalog.Table{}, Nodes: s.nodeList(), Keys: s.keys}
+	snap := &MetaSnapshot{
+		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
+		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]
 		if r.Hidden {

@@ -53,12 +53,6 @@ type DropTable struct {
 	Name      string          `json:"name,omitempty"`
 }
 
-// RegisterNode announces a worker, or its new addresses.
-type RegisterNode struct {
-	RequestID string   `json:"request_id"`
-	Node      NodeInfo `json:"node"`
-}
-
 // AddKey adds a key that envelopes are signed with from then on. The meta group
 // gives it its id and keeps a few older ones, for envelopes that are under way.
 type AddKey struct {
@@ -66,13 +60,6 @@ type AddKey struct {
 	Secret    []byte `json:"secret"` // random, at least MinSecretBytes
 	// First adds the key only if the cluster has none.
 	First bool `json:"first,omitempty"`
-}
-
-// NodeInfo is what the cluster knows of one worker.
-type NodeInfo struct {
-	ID            catalog.NodeID `json:"id"`
-	RaftAddress   string         `json:"raft_address"`
-	FlightAddress string         `json:"flight_address"`
 }
 
 // TableReply answers commands: the metadata version after the command and the
@@ -84,6 +71,8 @@ type TableReply struct {
 	Replaced catalog.TableID `json:"replaced,omitempty"`
 	// Job is what a command about one left it as.
 	Job *Job `json:"job,omitempty"`
+	// Node is the node that a redeemed token has admitted.
+	Node *NodeInfo `json:"node,omitempty"`
 }
 
 // SnapshotRequest asks for the cluster's description.
@@ -100,6 +89,13 @@ type MetaSnapshot struct {
 	Tables  []*catalog.Table `json:"tables"`           // visible ones, by id
 	Hidden  []HiddenTable    `json:"hidden,omitempty"` // by id
 	Nodes   []NodeInfo       `json:"nodes"`            // by id
+	// ClusterID tells clusters of one name apart, "" for those of early releases.
+	ClusterID string `json:"cluster_id,omitempty"`
+	// Settings are those that were set; see MetaSnapshot.Setting.
+	Settings map[string]string `json:"settings,omitempty"`
+	Tokens   []JoinToken       `json:"tokens,omitempty"`
+	// Seen has the last heartbeat of each node. It moves on without a new version.
+	Seen map[catalog.NodeID]Heartbeat `json:"seen,omitempty"`
 	// Keys sign and check envelopes; the last one signs.
 	Keys []catalog.SigningKey `json:"keys,omitempty"`
 	// Repairs are the replicas that are being replaced, by tablet.

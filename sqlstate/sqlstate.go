@@ -66,6 +66,7 @@ const (
 	OutOfMemory            Code = "53200"
 	TooManyRequests        Code = "53400"
 	ProgramLimitExceeded   Code = "54000"
+	InvalidState           Code = "55000"
 	ObjectInUse            Code = "55006"
 	QueryCanceled          Code = "57014"
 	CannotConnectNow       Code = "57P03"
