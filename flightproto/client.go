@@ -360,6 +360,13 @@ func (w *Writer) Finish() (*pb.WriteResult, error) {
 	if err := w.batches.Close(); err != nil {
 		return nil, w.failed(err)
 	}
+	end, err := w.batches.payloads.sent.endOf()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.put.Send(end); err != nil {
+		return nil, w.failed(err)
+	}
 	if err := w.put.CloseSend(); err != nil {
 		return nil, w.failed(err)
 	}

@@ -293,7 +293,7 @@ func TestWrite(t *testing.T) {
 		if err := flightproto.Decode(first.GetFlightDescriptor().GetCmd(), &header, flightproto.MaxMessageBytes); err != nil {
 			return err
 		}
-		reader := flightproto.NewBatchReader(&firstThen{first, stream}, flightproto.PhysicalSchema(publicSchema()))
+		reader := flightproto.NewUploadReader(&firstThen{first, stream}, flightproto.PhysicalSchema(publicSchema()))
 		defer reader.Close()
 		rows := 0
 		for {

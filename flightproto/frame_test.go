@@ -119,7 +119,8 @@ func TestFrameIsProtobuf(t *testing.T) {
 // The bytes on the wire must not change without a new protocol version.
 func TestFrameGolden(t *testing.T) {
 	for name, m := range map[string]proto.Message{"ticket": sampleTicket(), "write_header": sampleWriteHeader(),
-		"report": flightproto.EncodeReport(sampleReport())} {
+		"write_end": &pb.WriteEnd{Messages: 3, Bytes: 70_000, Headers: 0x12345678},
+		"report":    flightproto.EncodeReport(sampleReport())} {
 		path := filepath.Join("testdata", name+".hex")
 		got := hex.EncodeToString(mustEncode(t, m)) + "\n"
 		if *update {

@@ -20,15 +20,13 @@ import (
 	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
+	"skein/sqlstate"
 )
 
 const (
 	// maxAttempts bounds how often a query is planned and started again after
 	// a worker was lost or metadata had moved on.
 	maxAttempts = 4
-	// fragmentLease is how long workers keep a fragment that nobody pulls or
-	// cancels: it only matters when the gateway dies.
-	fragmentLease = 5 * time.Minute
 	// cancelTimeout bounds telling one worker that a query is over.
 	cancelTimeout = 5 * time.Second
 )
@@ -280,28 +278,44 @@ func (r *run) start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for addr, s := range r.placed.starts {
 		group.Go(func() error {
-			conn, err := r.gw.workers.conn(addr)
-			if err != nil {
+			if err := r.startAt(ctx, addr, r.request(s)); err != nil {
 				return err
 			}
-			resp, err := conn.StartFragments(ctx, r.request(s))
-			if err != nil {
-				r.lost(addr, err)
-				return fmt.Errorf("starting fragments on worker %s: %w", addr, err)
-			}
 			s.known.Store(s.program != nil)
-			r.gw.observe(resp.GetClock())
 			return nil
 		})
 	}
 	return group.Wait()
 }
 
+// startAt registers fragments with a worker. Nothing is computed by that, so a
+// worker that does not answer soon is as good as lost.
+func (r *run) startAt(ctx context.Context, addr string, request *pb.StartRequest) error {
+	conn, err := r.gw.workers.conn(addr)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, r.gw.cfg.StartTimeout)
+	defer cancel()
+	resp, err := conn.StartFragments(bounded, request)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = flightproto.WithReason(flightproto.Unavailable, sqlstate.New(sqlstate.ConnectionFailure,
+			"worker %s has not taken fragments within %s", addr, r.gw.cfg.StartTimeout).
+			WithHint("Look after the worker and the network to it."))
+	}
+	if err != nil {
+		r.lost(addr, err)
+		return fmt.Errorf("starting fragments on worker %s: %w", addr, err)
+	}
+	r.gw.observe(resp.GetClock())
+	return nil
+}
+
 // request is what starts the fragments of one worker.
 func (r *run) request(s *start) *pb.StartRequest {
 	req := &pb.StartRequest{
 		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
-		LeaseMillis: uint32(fragmentLease.Milliseconds()), Authorization: r.authorization,
+		LeaseMillis: uint32(r.gw.cfg.FragmentLease.Milliseconds()), Authorization: r.authorization,
 		Measure: r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 	}
 	if s.program == nil {

@@ -53,6 +53,12 @@ type Config struct {
 	// WorkerLease is for how long a worker may not answer before queries that have
 	// fragments there are tried elsewhere or fail (30 seconds).
 	WorkerLease time.Duration
+	// StartTimeout bounds handing fragments to a worker, which waits a little for
+	// metadata that it does not know yet (15 seconds).
+	StartTimeout time.Duration
+	// FragmentLease is how long workers keep fragments that nobody pulls or cancels,
+	// as when this gateway dies (5 minutes).
+	FragmentLease time.Duration
 	// PlanMemory bounds, roughly, the bytes of statements and plans kept for
 	// further executions (64 MiB).
 	PlanMemory int64
@@ -88,6 +94,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.WorkerLease == 0 {
 		c.WorkerLease = 30 * time.Second
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = 15 * time.Second
+	}
+	if c.FragmentLease == 0 {
+		c.FragmentLease = 5 * time.Minute
 	}
 	if c.PlanMemory == 0 {
 		c.PlanMemory = 64 << 20

@@ -100,7 +100,7 @@ type incoming struct {
 func (s *Server) read(ctx context.Context, from flight.DataStreamReader, schema *arrow.Schema) <-chan incoming {
 	out := make(chan incoming)
 	s.tasks.Go(func() {
-		reader := flightproto.NewBatchReader(from, flightproto.PhysicalSchema(schema))
+		reader := flightproto.NewUploadReader(from, flightproto.PhysicalSchema(schema))
 		defer reader.Close()
 		for {
 			batch, err := reader.Next()

@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55, 0}
+	return file_skein_proto_rawDescGZIP(), []int{56, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56, 0}
+	return file_skein_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type Type struct {
@@ -4125,6 +4125,68 @@ func (x *WriteHeader) GetTableVersion() uint64 {
 	return 0
 }
 
+// WriteEnd is the app_metadata of the last message of a DoPut to a worker, which
+// has no data: what was sent before it. A stream without it is not complete.
+type WriteEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      uint64                 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`      // of headers, bodies and metadata
+	Headers       uint32                 `protobuf:"fixed32,3,opt,name=headers,proto3" json:"headers,omitempty"` // CRC-32C of all headers, one after the other
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteEnd) Reset() {
+	*x = WriteEnd{}
+	mi := &file_skein_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteEnd) ProtoMessage() {}
+
+func (x *WriteEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteEnd.ProtoReflect.Descriptor instead.
+func (*WriteEnd) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *WriteEnd) GetMessages() uint64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *WriteEnd) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *WriteEnd) GetHeaders() uint32 {
+	if x != nil {
+		return x.Headers
+	}
+	return 0
+}
+
 type WriteResult struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Rows            uint64                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -4139,7 +4201,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4213,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4226,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -4222,7 +4284,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4234,7 +4296,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4309,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -4295,7 +4357,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4369,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4382,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -4391,7 +4453,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4465,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4478,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56}
+	return file_skein_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -4460,7 +4522,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4472,7 +4534,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4485,7 +4547,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57}
+	return file_skein_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -4519,7 +4581,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4593,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4606,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{58}
+	return file_skein_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -4579,7 +4641,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4591,7 +4653,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4604,7 +4666,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{59}
+	return file_skein_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -4661,7 +4723,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4673,7 +4735,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4686,7 +4748,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{60}
+	return file_skein_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -5022,7 +5084,11 @@ const file_skein_proto_rawDesc = "" +
 	"\x05ERROR\x10\x00\x12\n" +
 	"\n" +
 	"\x06IGNORE\x10\x01\x12\v\n" +
-	"\aREPLACE\x10\x02\"\xc5\x01\n" +
+	"\aREPLACE\x10\x02\"V\n" +
+	"\bWriteEnd\x12\x1a\n" +
+	"\bmessages\x18\x01 \x01(\x04R\bmessages\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\aheaders\x18\x03 \x01(\aR\aheaders\"\xc5\x01\n" +
 	"\vWriteResult\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x1a\n" +
 	"\bsegments\x18\x02 \x01(\rR\bsegments\x12)\n" +
@@ -5096,7 +5162,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -5154,14 +5220,15 @@ var file_skein_proto_goTypes = []any{
 	(*OperatorReport)(nil),        // 53: skein.v1.OperatorReport
 	(*ScanReport)(nil),            // 54: skein.v1.ScanReport
 	(*WriteHeader)(nil),           // 55: skein.v1.WriteHeader
-	(*WriteResult)(nil),           // 56: skein.v1.WriteResult
-	(*Changes)(nil),               // 57: skein.v1.Changes
-	(*TransactRequest)(nil),       // 58: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 59: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 60: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 61: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 62: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 63: skein.v1.Frame
+	(*WriteEnd)(nil),              // 56: skein.v1.WriteEnd
+	(*WriteResult)(nil),           // 57: skein.v1.WriteResult
+	(*Changes)(nil),               // 58: skein.v1.Changes
+	(*TransactRequest)(nil),       // 59: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 60: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 61: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 62: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 63: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 64: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -5243,10 +5310,10 @@ var file_skein_proto_depIdxs = []int32{
 	53, // 76: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
 	54, // 77: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
 	0,  // 78: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	57, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	58, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
 	1,  // 80: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
 	2,  // 81: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	57, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	58, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
 	83, // [83:83] is the sub-list for method output_type
 	83, // [83:83] is the sub-list for method input_type
 	83, // [83:83] is the sub-list for extension type_name
@@ -5300,7 +5367,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

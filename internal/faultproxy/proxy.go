@@ -20,7 +20,7 @@ import (
 // Kind is what happens to a message.
 type Kind string
 
-// The kinds. For a request, Duplicate repeats the whole call, whose second
+// The kinds. For the first request, Duplicate repeats the whole call, whose second
 // answer is thrown away.
 const (
 	Drop      Kind = "drop"
@@ -28,7 +28,7 @@ const (
 	Truncate  Kind = "truncate"  // to half of its bytes
 	Duplicate Kind = "duplicate" // directly behind the first
 	Reset     Kind = "reset"     // the call fails in its place
-	Finish    Kind = "finish"    // the answer ends well in its place, without trailers
+	Finish    Kind = "finish"    // requests or answers end well in its place, without trailers
 )
 
 // Place is where in a call something happens.
@@ -45,7 +45,7 @@ const (
 type Fault struct {
 	Kind    Kind
 	Place   Place
-	Message int // of the responses, from 0
+	Message int // of the requests or responses, from 0
 	For     time.Duration
 	// Match chooses the call by its method, such as DoGet, and its first request.
 	Match func(method string, request []byte) bool
@@ -131,8 +131,8 @@ type call struct {
 
 func (p *Proxy) handle(_ any, front grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(front)
-	ctx, cancel := context.WithCancel(front.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(front.Context())
+	defer cancel(nil)
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
@@ -148,8 +148,12 @@ func (p *Proxy) handle(_ any, front grpc.ServerStream) error {
 	if err := c.request(ctx, first); err != nil {
 		return err
 	}
-	p.tasks.Go(c.requests)
-	return c.responses(ctx)
+	p.tasks.Go(func() { c.requests(ctx, cancel) })
+	err = c.responses(ctx)
+	if errors.Is(context.Cause(ctx), errReset) {
+		return broken()
+	}
+	return err
 }
 
 func (c *call) open(ctx context.Context) (grpc.ClientStream, error) {
@@ -158,7 +162,7 @@ func (c *call) open(ctx context.Context) (grpc.ClientStream, error) {
 
 // spoiled is the fault if it is meant for a place and message of the call.
 func (c *call) spoiled(place Place, message int) *Fault {
-	if c.fault == nil || c.fault.Place != place || place == Response && c.fault.Message != message {
+	if c.fault == nil || c.fault.Place != place || place != End && c.fault.Message != message {
 		return nil
 	}
 	c.proxy.happened()
@@ -197,14 +201,37 @@ func (c *call) request(ctx context.Context, first *frame) error {
 	return c.back.SendMsg(first)
 }
 
-// requests passes the requests after the first on.
-func (c *call) requests() {
-	for {
+// requests passes the requests after the first on. What comes of them the answer
+// says.
+func (c *call) requests(ctx context.Context, cancel context.CancelCauseFunc) {
+	for n := 1; ; n++ {
 		m := &frame{}
 		if err := c.front.RecvMsg(m); err != nil {
 			if errors.Is(err, io.EOF) {
-				_ = c.back.CloseSend() // the answer says what came of it
+				_ = c.back.CloseSend()
 			}
+			return
+		}
+		f := c.spoiled(Request, n)
+		if f == nil {
+			f = &Fault{}
+		}
+		switch f.Kind {
+		case Drop:
+			continue
+		case Delay:
+			hold(ctx, f.For)
+		case Truncate:
+			m.cut()
+		case Duplicate:
+			if c.back.SendMsg(m) != nil {
+				return
+			}
+		case Reset:
+			cancel(errReset)
+			return
+		case Finish:
+			_ = c.back.CloseSend()
 			return
 		}
 		if c.back.SendMsg(m) != nil {
@@ -264,6 +291,9 @@ func (c *call) end(ctx context.Context, err error) error {
 	c.front.SetTrailer(c.back.Trailer())
 	return err
 }
+
+// errReset is why a call ends whose requests were broken off.
+var errReset = errors.New("the requests were broken off")
 
 func broken() error { return status.Error(codes.Unavailable, "the connection was broken off") }
 

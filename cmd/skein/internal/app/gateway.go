@@ -52,6 +52,7 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
+		FragmentLease: statements.FragmentLease,
 		Admission: gateway.Admission{
 			MaxFragments: statements.MaxFragments, MaxBytes: uint64(statements.MaxBytes),
 			MaxQueryFragments: statements.MaxQueryFragments, MaxQueryBytes: uint64(statements.MaxQueryBytes),
