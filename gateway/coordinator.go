@@ -163,7 +163,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer g.leases.hold(placed.workers, cancel)()
-	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot, analysis: to.analysis}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
@@ -264,6 +264,9 @@ type run struct {
 	finishing     sync.Once
 	analysis      *analysis
 	profiles      profiles // of an analyzed query
+	job           *job
+	abandon       context.CancelCauseFunc // ends the attempt
+	restarts      restarted
 }
 
 // start registers the fragments with their workers, all workers at once.
@@ -315,7 +318,7 @@ func (r *run) startAt(ctx context.Context, addr string, request *pb.StartRequest
 func (r *run) request(s *start) *pb.StartRequest {
 	req := &pb.StartRequest{
 		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
-		LeaseMillis: uint32(r.gw.cfg.FragmentLease.Milliseconds()), Authorization: r.authorization,
+		LeaseMillis: r.leaseMillis(), Authorization: r.authorization,
 		Measure: r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 	}
 	if s.program == nil {
@@ -329,11 +332,16 @@ func (r *run) request(s *start) *pb.StartRequest {
 	return req
 }
 
+func (r *run) leaseMillis() uint32 { return uint32(r.gw.cfg.FragmentLease.Milliseconds()) }
+
 // lost notes what an error says of a worker.
 func (r *run) lost(addr string, err error) {
 	r.gw.workers.failed(addr, err)
-	if flightproto.ReasonOf(err) == flightproto.UnknownPlan {
-		r.placed.starts[addr].known.Store(false)
+	switch s := r.placed.starts[addr]; flightproto.ReasonOf(err) {
+	case flightproto.UnknownPlan, flightproto.NotStarted: // it may have been restarted
+		if s != nil {
+			s.known.Store(false)
+		}
 	}
 }
 
@@ -353,29 +361,6 @@ func (r *run) rides() *pb.StartRequest {
 		}
 	}
 	return nil
-}
-
-// ticket is what pulls an exchange.
-func (r *run) ticket(x *planner.Exchange) *pb.Ticket {
-	t := &pb.Ticket{
-		QueryId: r.id, Fragment: uint32(x.Producer), Exchange: uint32(x.ID),
-		MetadataVersion:  r.plan.MetadataVersion,
-		TabletGeneration: r.snap.generation(r.plan.Fragments[x.Producer].Assignment.Tablet),
-	}
-	if x == r.placed.single && r.riding != nil {
-		t.Start = r.riding
-	} else {
-		t.Authorization = r.authorization
-	}
-	return t
-}
-
-// ended notes that an exchange was read to its end.
-func (r *run) ended(addr string, clock uint64) {
-	if r.riding != nil {
-		r.placed.starts[addr].known.Store(r.riding.PlanDigest != nil)
-	}
-	r.gw.observe(clock)
 }
 
 // placeFragment chooses the worker for a fragment, "" for the coordinator's.
@@ -453,80 +438,34 @@ func (r *run) closeSpools() {
 	}
 }
 
-// OpenExchange pulls an exchange from the worker that produces it. A producer
-// that is a coordinator fragment too is built in place.
-func (r *run) OpenExchange(ctx context.Context, source *planner.ExchangeSource) (exec.Operator, error) {
-	x := r.plan.Exchanges[source.Exchange]
-	addr := r.placed.address[x.Producer]
-	if addr == "" && x.Kind == planner.SharedExchange {
-		return r.shared(ctx, x)
-	}
-	if addr == "" {
-		return r.build(ctx, r.plan.Fragments[x.Producer])
-	}
-	conn, err := r.gw.workers.conn(addr)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := conn.Fetch(ctx, r.ticket(x), source.Schema)
-	if err != nil {
-		r.lost(addr, err)
-		return nil, fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)
-	}
-	return &watchedStream{Stream: stream, addr: addr, run: r}, nil
-}
-
-// watchedStream tells the worker list when its stream breaks, and the clock when
-// it ends.
-type watchedStream struct {
-	*flightproto.Stream
-	addr string
-	run  *run
-}
-
-func (w *watchedStream) Next(ctx context.Context) (*columnar.Batch, error) {
-	b, err := w.Stream.Next(ctx)
-	switch {
-	case err != nil:
-		w.run.lost(w.addr, err)
-	case b == nil:
-		w.run.ended(w.addr, w.Clock())
-	}
-	return b, err
-}
-
-func (w *watchedStream) Refill(ctx context.Context, rows int) error {
-	err := w.Stream.Refill(ctx, rows)
-	if err != nil {
-		w.run.lost(w.addr, err)
-	}
-	return err
-}
-
 // finish tells the workers, once, that a query is over when fragments may be left
 // there. It does not hold up the client: the server owns the goroutine and
 // waits for it on Close.
 func (r *run) finish() {
-	if r.complete.Load() && (r.reported.Load() || r.readsAll()) {
+	if r.complete.Load() && (r.reported.Load() || r.readsAll()) && !r.restarts.any() {
 		return
 	}
 	r.finishing.Do(func() {
 		for _, addr := range r.placed.workers {
-			r.gw.background.Go(func() { r.cancelAt(addr) })
+			r.gw.background.Go(func() { r.gw.cancelAt(startedQuery{addr, r.id, r.authorization}) })
+		}
+		for _, q := range r.restarts.disown() {
+			r.gw.background.Go(func() { r.gw.cancelAt(q) })
 		}
 	})
 }
 
-func (r *run) cancelAt(addr string) {
+// cancelAt tells a worker that a query is over.
+func (g *Server) cancelAt(q startedQuery) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
-	conn, err := r.gw.workers.conn(addr)
+	conn, err := g.workers.conn(q.addr)
 	if err == nil {
-		_, err = conn.Cancel(ctx, r.id, "the coordinator ended the query", r.authorization)
+		_, err = conn.Cancel(ctx, q.id, "the coordinator ended the query", q.authorization)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		r.gw.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",
-			slog.String("query_id", r.id), slog.String("worker", addr), slog.Any("err", err))
+		g.log.LogAttrs(ctx, slog.LevelDebug, "cancel did not reach the worker",
+			slog.String("query_id", q.id), slog.String("worker", q.addr), slog.Any("err", err))
 	}
 }
 

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -49,30 +48,43 @@ func (r *run) passOn(ctx context.Context, emit func(*flightproto.Message) error)
 }
 
 func (r *run) passOnOne(ctx context.Context, source *planner.ExchangeSource, emit func(*flightproto.Message) error) error {
-	x := r.plan.Exchanges[source.Exchange]
-	addr := r.placed.address[x.Producer]
-	conn, err := r.gw.workers.conn(addr)
-	if err != nil {
-		return err
+	from := r.producer(r.plan.Exchanges[source.Exchange])
+	for {
+		began, err := r.passOnFrom(ctx, from, emit)
+		if err == nil || began {
+			return err
+		}
+		if err = r.again(ctx, from, err); err != nil {
+			return err
+		}
 	}
-	stream, err := conn.Forward(ctx, r.ticket(x), r.streams[source.Exchange])
+}
+
+// passOnFrom passes on what a producer sends and reports whether that was
+// anything, if only the end.
+func (r *run) passOnFrom(ctx context.Context, from *producer, emit func(*flightproto.Message) error) (began bool, err error) {
+	conn, err := r.gw.workers.conn(from.addr)
 	if err != nil {
-		r.lost(addr, err)
-		return fmt.Errorf("pulling exchange %d from worker %s: %w", x.ID, addr, err)
+		return false, err
+	}
+	stream, err := conn.Forward(ctx, from.ticket, r.streams[from.exchange.ID])
+	if err != nil {
+		return false, r.unpulled(from, err)
 	}
 	defer stream.Close()
 	for {
 		m, err := stream.Next()
 		if err != nil {
-			r.lost(addr, err)
-			return err
+			r.lost(from.addr, err)
+			return began, err
 		}
+		began = true
 		if m == nil {
-			r.ended(addr, stream.Clock())
-			return nil
+			r.ended(from.addr, stream.Clock())
+			return true, nil
 		}
 		if err := emit(m); err != nil {
-			return err
+			return true, err
 		}
 	}
 }
