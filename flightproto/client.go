@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +105,24 @@ func (c *Conn) Cancel(ctx context.Context, queryID, reason string, authorization
 	response := &pb.CancelResponse{}
 	err := c.call(ctx, ActionCancel, &pb.CancelRequest{QueryId: queryID, Reason: reason, Authorization: authorization}, response)
 	return int(response.GetFragments()), err
+}
+
+// CancelStatement ends the fragments of all queries of a statement, whichever
+// gateway runs it, and returns how many there were; the worker refuses further
+// ones. The authorization is for the statement's id.
+func (c *Conn) CancelStatement(ctx context.Context, statement, reason string, authorization []byte) (int, error) {
+	response := &pb.CancelResponse{}
+	err := c.call(ctx, ActionCancel, &pb.CancelRequest{QueryId: statement, Reason: reason, Authorization: authorization, Statement: true}, response)
+	return int(response.GetFragments()), err
+}
+
+// StatementOf is the id of the statement that a query is part of: query ids are
+// those of statements with endings that begin with a dot, a hyphen or a plus.
+func StatementOf(queryID string) string {
+	if end := strings.IndexAny(queryID, ".-+"); end >= 0 {
+		return queryID[:end]
+	}
+	return queryID
 }
 
 // Refill lets a fragment that waits behind a portion of its rows send more.

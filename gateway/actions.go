@@ -79,7 +79,11 @@ func (s *service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 		if err := json.Unmarshal(a.GetBody(), &request); err != nil || request.QueryID == "" {
 			return s.sql.fail(stream.Context(), sqlstate.New(sqlstate.ProtocolViolation, `the body of %s must be {"query_id": "..."}`, actionCancelQuery))
 		}
-		result = map[string]bool{"cancelled": s.sql.gw.queries.cancel(request.QueryID)}
+		cancelled, err := s.sql.gw.cancelStatement(stream.Context(), request.QueryID)
+		if err != nil {
+			return s.sql.fail(stream.Context(), err)
+		}
+		result = map[string]bool{"cancelled": cancelled}
 	case actionClusterStatus:
 		result = s.sql.gw.status()
 	default:

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+
 	"skein/planner"
 	"skein/sql"
 	"skein/sqlstate"
@@ -8,7 +10,7 @@ import (
 
 // call runs a procedure once for each set of parameters and counts what it
 // affected.
-func (s *sqlService) call(st *statement, args [][]*planner.Literal) (int64, error) {
+func (s *sqlService) call(ctx context.Context, st *statement, args [][]*planner.Literal) (int64, error) {
 	affected := int64(0)
 	for _, set := range args {
 		bound, err := st.with(set)
@@ -23,7 +25,11 @@ func (s *sqlService) call(st *statement, args [][]*planner.Literal) (int64, erro
 		if !ok {
 			return affected, sqlstate.New(sqlstate.InvalidParameter, "the query id given to %s is NULL", c.Procedure)
 		}
-		if s.gw.queries.cancel(id) {
+		cancelled, err := s.gw.cancelStatement(ctx, id)
+		if err != nil {
+			return affected, err
+		}
+		if cancelled {
 			affected++
 		}
 	}

@@ -34,9 +34,12 @@ func newHandles[T any](what string, limit int, ttl time.Duration) *handles[T] {
 	return &handles[T]{what: what, limit: limit, ttl: ttl, now: time.Now, entries: make(map[string]*handleEntry[T])}
 }
 
+// idBytes is how long ids are, before they are written as text.
+const idBytes = 16
+
 // newID is 128 random bits in hex.
 func newID() string {
-	var b [16]byte
+	var b [idBytes]byte
 	rand.Read(b[:]) // never fails: it aborts the process when the system has no randomness
 	return hex.EncodeToString(b[:])
 }

@@ -199,7 +199,7 @@ func TestStaleMetadataIsNotFollowedForEver(t *testing.T) {
 	if sqlstate.CodeOf(err) != sqlstate.SerializationFailure || !strings.Contains(err.Error(), "it was split") {
 		t.Errorf("error %v", err)
 	}
-	if n := int(asked.Load()); n < 2 || n > 2*maxAttempts*(maxReplans+1) {
+	if n := int(asked.Load()); n < 2 || n > 2*maxAttempts {
 		t.Errorf("%d starts", n)
 	}
 }

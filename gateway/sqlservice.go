@@ -161,7 +161,7 @@ func (s *sqlService) DoPutCommandStatementUpdate(ctx context.Context, cmd flight
 }
 
 // CancelFlightInfo cancels the query that a FlightInfo stands for.
-func (s *sqlService) CancelFlightInfo(_ context.Context, req *flight.CancelFlightInfoRequest) (flight.CancelFlightInfoResult, error) {
+func (s *sqlService) CancelFlightInfo(ctx context.Context, req *flight.CancelFlightInfoRequest) (flight.CancelFlightInfoResult, error) {
 	id := string(req.GetInfo().GetAppMetadata())
 	if s.gw.queries.cancel(id) {
 		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
@@ -175,6 +175,9 @@ func (s *sqlService) CancelFlightInfo(_ context.Context, req *flight.CancelFligh
 			q.held.close()
 			return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
 		}
+	}
+	if cancelled, err := s.gw.cancelElsewhere(ctx, id); err != nil || cancelled {
+		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, s.fail(ctx, err)
 	}
 	return flight.CancelFlightInfoResult{Status: flight.CancelStatusNotCancellable}, nil
 }

@@ -220,7 +220,7 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 			return err
 		case *sql.Call:
 			var err error
-			done.rows, err = s.call(st, st.argSets(args))
+			done.rows, err = s.call(ctx, st, st.argSets(args))
 			return err
 		case *sql.Query, *sql.Explain:
 			return sqlstate.New(sqlstate.FeatureNotSupported, "a query was sent as an update").

@@ -104,7 +104,7 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		if err == nil {
 			continue
 		}
-		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || !unplanned(err) {
+		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
 			return s.ifDropped(ctx, err, scanned(q.jobs[i].root, nil)...)
 		}
 		stmt, err := s.rebind(ctx, q.stmt, min(replans+1, 3), err)

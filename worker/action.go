@@ -108,8 +108,11 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 	if reason == "" {
 		reason = "canceling statement due to user request"
 	}
-	n := s.registry.cancelQuery(request.GetQueryId(),
-		flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "%s", reason)))
+	cancel := s.registry.cancelQuery
+	if request.GetStatement() {
+		cancel = s.registry.cancelStatement
+	}
+	n := cancel(request.GetQueryId(), flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "%s", reason)))
 	s.log.DebugContext(ctx, "query cancelled", "query_id", request.GetQueryId(), "fragments", n, "reason", reason)
 	return &pb.CancelResponse{Fragments: uint32(n)}, nil
 }

@@ -107,7 +107,7 @@ func (r *registry) add(candidate *query, fragments []*fragment, lease time.Time)
 	if r.closed {
 		return nil, errShuttingDown()
 	}
-	if _, gone := r.cancelled[candidate.id]; gone {
+	if r.isCancelled(candidate.id) {
 		return nil, flightproto.WithReason(flightproto.Cancelled,
 			sqlstate.New(sqlstate.QueryCanceled, "query %s was canceled before it started here", candidate.id))
 	}
@@ -193,7 +193,7 @@ func (r *registry) claim(queryID string, id planner.FragmentID, exchange planner
 
 // unknown is why there is no such query.
 func (r *registry) unknown(queryID string) error {
-	if _, gone := r.cancelled[queryID]; gone {
+	if r.isCancelled(queryID) {
 		return flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "query %s was canceled", queryID))
 	}
 	return notStarted("query %s has nothing started on this worker", queryID)
@@ -260,6 +260,29 @@ func (r *registry) cancelQuery(id string, cause error) int {
 	n := r.cancel(id, cause)
 	r.forget(id)
 	return n
+}
+
+// cancelStatement ends all queries of a statement for a reason and returns how
+// many fragments they had. Further ones are refused, as by cancelQuery.
+func (r *registry) cancelStatement(statement string, cause error) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bury(statement)
+	n := 0
+	for id := range r.queries {
+		if flightproto.StatementOf(id) == statement {
+			n += r.cancel(id, cause)
+			r.forget(id)
+		}
+	}
+	return n
+}
+
+// isCancelled reports whether a query, or its statement, was cancelled lately.
+func (r *registry) isCancelled(id string) bool {
+	_, query := r.cancelled[id]
+	_, statement := r.cancelled[flightproto.StatementOf(id)]
+	return query || statement
 }
 
 func (r *registry) cancel(id string, cause error) int {

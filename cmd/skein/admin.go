@@ -69,13 +69,13 @@ func newCancel() *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:   "cancel QUERY-ID",
-		Short: "Cancel a statement that runs on a gateway",
+		Short: "Cancel a statement, whichever gateway runs it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withServer(cmd, addr, func(c *client.Client) error {
 				n, err := c.Exec(cmd.Context(), "CALL skein.cancel_query('"+strings.ReplaceAll(args[0], "'", "''")+"')")
 				if err == nil && n == 0 {
-					err = fmt.Errorf("no statement with the id %s runs on the gateway at %s", args[0], addr)
+					err = fmt.Errorf("no statement with the id %s runs on the gateway at %s, nor on the workers", args[0], addr)
 				}
 				return err
 			})

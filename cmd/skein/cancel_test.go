@@ -145,6 +145,37 @@ var cancels = map[string]func(ctx context.Context, c *cancelCase) error{
 			return nil
 		})
 	},
+	"procedure of another gateway": func(ctx context.Context, c *cancelCase) error {
+		return c.byID(ctx, func(id string) error {
+			n, err := dial(c.t, c.impatient).Exec(ctx, "CALL skein.cancel_query('"+id+"')")
+			if err == nil && n != 1 {
+				err = fmt.Errorf("%d queries were cancelled", n)
+			}
+			return err
+		})
+	},
+	"skein admin cancel at another gateway": func(ctx context.Context, c *cancelCase) error {
+		return c.byID(ctx, func(id string) error {
+			if _, stderr, code := command(c.t, "", "admin", "cancel", id, "--addr", c.impatient); code != 0 {
+				return errors.New(stderr)
+			}
+			return nil
+		})
+	},
+	"CancelFlightInfo of another gateway": func(ctx context.Context, c *cancelCase) error {
+		return c.runInfo(ctx, func(_ *flightsql.Client, info *flight.FlightInfo) error {
+			other, err := flightsql.NewClient(c.impatient, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = other.Close() }()
+			r, err := other.CancelFlightInfo(ctx, &flight.CancelFlightInfoRequest{Info: info})
+			if err == nil && r.Status != flight.CancelStatusCancelled {
+				err = fmt.Errorf("the status is %s", r.Status)
+			}
+			return err
+		})
+	},
 	"context": func(ctx context.Context, c *cancelCase) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -3357,6 +3357,8 @@ type CancelRequest struct {
 	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Authorization []byte                 `protobuf:"bytes,3,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	// query_id is the id of a statement: whatever query of it comes, too.
+	Statement     bool `protobuf:"varint,4,opt,name=statement,proto3" json:"statement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3410,6 +3412,13 @@ func (x *CancelRequest) GetAuthorization() []byte {
 		return x.Authorization
 	}
 	return nil
+}
+
+func (x *CancelRequest) GetStatement() bool {
+	if x != nil {
+		return x.Statement
+	}
+	return false
 }
 
 type CancelResponse struct {
@@ -5013,11 +5022,12 @@ const file_skein_proto_rawDesc = "" +
 	"\x10metadata_version\x18\x04 \x01(\x04R\x0fmetadataVersion\x12+\n" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
 	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
-	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"h\n" +
+	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"\x86\x01\n" +
 	"\rCancelRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12$\n" +
-	"\rauthorization\x18\x03 \x01(\fR\rauthorization\".\n" +
+	"\rauthorization\x18\x03 \x01(\fR\rauthorization\x12\x1c\n" +
+	"\tstatement\x18\x04 \x01(\bR\tstatement\".\n" +
 	"\x0eCancelResponse\x12\x1c\n" +
 	"\tfragments\x18\x01 \x01(\rR\tfragments\"\x1e\n" +
 	"\x06Unseen\x12\x14\n" +
