@@ -160,7 +160,10 @@ func (t *groupTable) reserve(k *keyCoder) error {
 	return nil
 }
 
-// cover makes the array reach over span keys from low on.
+// cover makes the array reach over span keys from low on. What it grows by is
+// room on both sides, so that it is never more than twice as long as the range of
+// keys, in whatever order they come, and a range that grows on one side is
+// moved seldom.
 func (t *groupTable) cover(low uint64, span int) error {
 	if t.based && low-t.low <= uint64(len(t.ids)) && low-t.low+uint64(span) <= uint64(len(t.ids)) {
 		return nil
@@ -169,12 +172,10 @@ func (t *groupTable) cover(low uint64, span int) error {
 		t.low = low
 		return nil
 	}
-	// Twice as long as before, with the room on the side to which the keys move.
-	size := max(span, 2*len(t.ids), 64)
-	base := low
-	if t.based && int64(low) < t.first {
-		const least = 1 << 63 // the least key
-		base = low - min(uint64(size-span), low-least)
+	size, base := max(span, 64), low
+	if t.based {
+		size = 2 * span
+		base -= uint64(span / 2) // below the least key of all it wraps around, as the indexes do
 	}
 	ids, err := growSlice[int32](t.acct, nil, size)
 	if err != nil {
