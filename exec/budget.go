@@ -199,6 +199,12 @@ func (a *Account) split(bytes int64) *Account {
 	return &Account{budget: a.budget, operator: a.operator, held: bytes, granted: a.granted}
 }
 
+// absorb takes over what another account of the same budget holds.
+func (a *Account) absorb(other *Account) {
+	a.held += other.held
+	other.held = 0
+}
+
 // Held is how many bytes the account holds.
 func (a *Account) Held() int64 { return a.held }
 

@@ -74,6 +74,7 @@ func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions,
 	r := &hashRouter{
 		hasher: partitionHasher{keys: keys},
 		acct:   env.Budget.workingAccount("repartition"),
+		spare:  &spareStores{limit: partitions * (queue + 2)},
 		stores: make([]*rowStore, partitions),
 		sels:   make([][]int32, partitions),
 		in:     input.Schema(),
@@ -135,10 +136,13 @@ func (f *Fanout) Close() error {
 	return first
 }
 
-// ownedBatch is a batch whose memory nobody reuses, shared by refs outputs.
+// ownedBatch is a batch whose memory nobody reuses before all of refs outputs
+// have released it.
 type ownedBatch struct {
 	batch *columnar.Batch
 	acct  *Account
+	store *rowStore    // that the batch is a view of, and
+	spare *spareStores // where that goes for reuse; nil to leave both to the collector
 	mu    sync.Mutex
 	refs  int
 }
@@ -146,9 +150,11 @@ type ownedBatch struct {
 func (b *ownedBatch) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.refs--; b.refs == 0 {
-		b.acct.Close()
+	b.refs--
+	if b.refs > 0 || b.spare != nil && b.spare.put(b.store, b.acct) {
+		return
 	}
+	b.acct.Close()
 }
 
 func (f *Fanout) run() {

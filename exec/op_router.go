@@ -1,18 +1,77 @@
 package exec
 
 import (
+	"sync"
+
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"skein/columnar"
 )
 
-// hashRouter gathers rows per partition and sends batches of about BatchRows.
+// routedRows is how many rows of a partition are gathered before they are sent:
+// a message between workers costs about as much as moving some thousand rows.
+const routedRows = 2 * columnar.BatchRows
+
+// hashRouter gathers rows per partition and sends batches of about routedRows.
 type hashRouter struct {
 	in     *arrow.Schema
 	hasher partitionHasher
 	acct   *Account
 	stores []*rowStore
 	sels   [][]int32
+	spare  *spareStores
+}
+
+// spareStores are stores whose rows have been read. Filling them again saves
+// allocating, clearing and growing memory for every batch.
+type spareStores struct {
+	limit int
+
+	mu     sync.Mutex
+	closed bool
+	list   []spareStore
+}
+
+type spareStore struct {
+	store *rowStore
+	acct  *Account // holds its memory
+}
+
+// put keeps a store unless there are enough.
+func (s *spareStores) put(store *rowStore, acct *Account) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.list) >= s.limit {
+		return false
+	}
+	s.list = append(s.list, spareStore{store, acct})
+	return true
+}
+
+// take returns an empty store whose memory acct holds from now on, nil if there
+// is none.
+func (s *spareStores) take(acct *Account) *rowStore {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.list)
+	if n == 0 {
+		return nil
+	}
+	last := s.list[n-1]
+	s.list = s.list[:n-1]
+	acct.absorb(last.acct)
+	last.store.reset()
+	return last.store
+}
+
+func (s *spareStores) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, spare := range s.list {
+		spare.acct.Close()
+	}
+	s.list = nil
 }
 
 func (r *hashRouter) schema() *arrow.Schema { return r.in }
@@ -36,7 +95,7 @@ func (r *hashRouter) add(f *Fanout, b *columnar.Batch) error {
 		if err := r.stores[p].append(b.Cols, sel, len(sel)); err != nil {
 			return err
 		}
-		if r.stores[p].rows >= columnar.BatchRows {
+		if r.stores[p].rows >= routedRows {
 			if err := r.send(f, p); err != nil {
 				return err
 			}
@@ -48,9 +107,11 @@ func (r *hashRouter) add(f *Fanout, b *columnar.Batch) error {
 // send hands the rows gathered for a partition over, with their memory.
 func (r *hashRouter) send(f *Fanout, p int) error {
 	full := r.stores[p]
-	r.stores[p] = full.successor()
+	if r.stores[p] = r.spare.take(r.acct); r.stores[p] == nil {
+		r.stores[p] = full.successor()
+	}
 	acct := r.acct.split(full.held())
-	return f.send(&ownedBatch{batch: full.batch(), acct: acct}, f.outputs[p:p+1])
+	return f.send(&ownedBatch{batch: full.batch(), acct: acct, store: full, spare: r.spare}, f.outputs[p:p+1])
 }
 
 // end sends what is left.
@@ -66,7 +127,10 @@ func (r *hashRouter) end(f *Fanout) error {
 	return nil
 }
 
-func (r *hashRouter) close() { r.acct.Close() }
+func (r *hashRouter) close() {
+	r.spare.close()
+	r.acct.Close()
+}
 
 // teeRouter copies every batch once, for all consumers.
 type teeRouter struct {

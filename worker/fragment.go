@@ -189,12 +189,7 @@ func (s *Server) sendShared(ctx context.Context, out *output, emit func(*columna
 	select {
 	case <-f.shared.ready:
 	case <-ctx.Done():
-		s.tasks.Go(func() { // the output exists only once the fragment is built
-			<-f.shared.ready
-			if f.shared.err == nil {
-				s.closeOutput(f, out.index)
-			}
-		})
+		s.leaveOutput(out)
 		return context.Cause(ctx)
 	}
 	if f.shared.err != nil {
@@ -259,6 +254,9 @@ func (r *exchangeReader) OpenExchange(ctx context.Context, source *planner.Excha
 	end, ok := r.fragment.inputs[source.Exchange]
 	if !ok {
 		return nil, sqlstate.New(sqlstate.InternalError, "fragment %d reads unknown exchange %d", r.fragment.plan.ID, source.Exchange)
+	}
+	if local, err := r.server.openLocal(r.fragment.query, end); local != nil || err != nil {
+		return local, err
 	}
 	conn, err := r.server.pool.Conn(end.address)
 	if err != nil {
