@@ -183,6 +183,9 @@ func (r *run) execute(ctx context.Context, t *template, j *job, to clientSink) e
 	if r.at == 0 {
 		r.at = r.gw.clock.Now()
 	}
+	if statement := runningIn(ctx); statement != nil {
+		statement.runs.Store(r)
+	}
 	defer r.finish()
 	// Whatever holds this up, a client that does not read say, workers are told of a
 	// cancel at once.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -67,6 +68,23 @@ func (s *service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor)
 		return nil, flightproto.ToStatus(err)
 	}
 	return s.sql.plainInfo(ctx, text, d)
+}
+
+// PollFlightInfo starts a query and does not wait for its end.
+func (s *service) PollFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
+	if d.GetType() == flight.DescriptorCMD {
+		if bytes.HasPrefix(d.GetCmd(), retryPrefix) {
+			return s.sql.PollFlightInfo(ctx, d)
+		}
+		if commandIsFlightSQL(d.GetCmd()) {
+			return s.FlightServer.PollFlightInfo(ctx, d)
+		}
+	}
+	text, err := s.statementText(d)
+	if err != nil {
+		return nil, flightproto.ToStatus(err)
+	}
+	return s.sql.pollText(ctx, text, d)
 }
 
 // GetSchema answers the schema of a statement's result without running it.

@@ -81,20 +81,32 @@ func (h *handles[T]) get(id string) (T, error) {
 	e, ok := h.entries[id]
 	if !ok || h.now().Sub(e.used) > h.ttl {
 		h.deleteLocked(id)
-		var zero T
-		return zero, sqlstate.New(sqlstate.InvalidParameter, "unknown or expired %s handle", h.what).
-			WithHint("a handle is good for %s after its last use, on the gateway that gave it", h.ttl)
+		return h.unknown()
 	}
 	e.used = h.now()
 	return e.value, nil
 }
 
+func (h *handles[T]) unknown() (T, error) {
+	var zero T
+	return zero, sqlstate.New(sqlstate.InvalidParameter, "unknown or expired %s handle", h.what).
+		WithHint("a handle is good for %s after its last use, on the gateway that gave it", h.ttl)
+}
+
 // take returns the value and forgets it.
 func (h *handles[T]) take(id string) (T, error) {
+	return h.takeUnless(id, func(T) bool { return false })
+}
+
+// takeUnless returns the value and forgets it, unless it is to be kept.
+func (h *handles[T]) takeUnless(id string, keep func(T) bool) (T, error) {
 	v, err := h.get(id)
-	if err == nil {
+	if err == nil && !keep(v) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if _, ok := h.entries[id]; !ok { // another one was quicker
+			return h.unknown()
+		}
 		delete(h.entries, id)
 	}
 	return v, err

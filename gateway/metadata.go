@@ -171,26 +171,10 @@ func (s *sqlService) DoGetTables(ctx context.Context, cmd flightsql.GetTables) (
 		b.Field(2).(*array.StringBuilder).Append(t.Name)
 		b.Field(3).(*array.StringBuilder).Append(typeOfTable(t))
 		if cmd.GetIncludeSchema() {
-			b.Field(4).(*array.BinaryBuilder).Append(flight.SerializeSchema(withColumnMetadata(t), memory.DefaultAllocator))
+			b.Field(4).(*array.BinaryBuilder).Append(flight.SerializeSchema(describedTable(t), memory.DefaultAllocator))
 		}
 	}
 	return oneBatch(b.NewRecordBatch())
-}
-
-// withColumnMetadata is the table's schema with the Flight SQL column metadata
-// that JDBC's ResultSetMetaData is made from.
-func withColumnMetadata(t *catalog.Table) *arrow.Schema {
-	fields := slices.Clone(t.ArrowSchema().Fields())
-	for i := range fields {
-		md := flightsql.NewColumnMetadataBuilder().
-			CatalogName(catalogName).SchemaName(t.Schema).TableName(t.Name).
-			TypeName(catalog.TypeName(fields[i].Type)).IsSearchable(true)
-		if d, ok := fields[i].Type.(*arrow.Decimal128Type); ok {
-			md = md.Precision(d.Precision).Scale(d.Scale)
-		}
-		fields[i].Metadata = md.Metadata()
-	}
-	return arrow.NewSchema(fields, nil)
 }
 
 func (s *sqlService) GetFlightInfoTableTypes(_ context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {

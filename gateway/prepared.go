@@ -47,7 +47,7 @@ func (s *sqlService) CreatePreparedStatement(ctx context.Context, req flightsql.
 		return result, s.fail(ctx, err)
 	}
 	result.Handle = []byte(handle)
-	result.DatasetSchema = stmt.schema()
+	result.DatasetSchema = stmt.encodedSchema().stream.Schema()
 	result.ParameterSchema = stmt.parameterSchema()
 	update := !stmt.isQuery() && stmt.returning() == nil
 	result.IsUpdate = &update

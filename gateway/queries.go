@@ -27,6 +27,8 @@ type runningQuery struct {
 	cancel  context.CancelCauseFunc
 	// admitted counts its plans that have a permit now.
 	admitted *atomic.Int32
+	// runs is its last attempt that was started, nil before.
+	runs *atomic.Pointer[run]
 }
 
 type runningKey struct{}
@@ -63,7 +65,7 @@ func (q *queries) start(ctx context.Context, id, text string, timeout time.Durat
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, sqlstate.New(sqlstate.QueryCanceled,
 			"the statement ran longer than the statement timeout of %s", timeout))
 	}
-	r := &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32)}
+	r := &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32), runs: new(atomic.Pointer[run])}
 	q.running[id] = r
 	return context.WithValue(ctx, runningKey{}, r), func() {
 		stop()
@@ -83,6 +85,16 @@ func (q *queries) cancel(id string) bool {
 		r.cancel(errCancelledByUser)
 	}
 	return ok
+}
+
+// attempt is the last attempt of a running statement, nil if there is none.
+func (q *queries) attempt(id string) *run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r, ok := q.running[id]; ok {
+		return r.runs.Load()
+	}
+	return nil
 }
 
 // list returns the running statements in no particular order.

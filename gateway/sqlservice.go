@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
@@ -18,6 +19,7 @@ type sqlService struct {
 	gw       *Server
 	planned  *handles[*plannedQuery]
 	prepared *handles[*preparedStatement]
+	polled   *handles[*polledQuery]
 	plans    *planCache
 }
 
@@ -37,7 +39,11 @@ type plannedQuery struct {
 	// stmt and args are what jobs were planned from, for planning again.
 	stmt *statement
 	args [][]*planner.Literal
+	// kept says that the endpoint was renewed: fetching does not use it up.
+	kept atomic.Bool
 }
+
+func (q *plannedQuery) isKept() bool { return q.kept.Load() }
 
 func newSQLService(g *Server) (*sqlService, error) {
 	s := &sqlService{
@@ -46,8 +52,9 @@ func newSQLService(g *Server) (*sqlService, error) {
 		planned:  newHandles[*plannedQuery]("query", g.cfg.MaxHandles, g.cfg.HandleTTL),
 		prepared: newHandles[*preparedStatement]("prepared statement", g.cfg.MaxHandles, g.cfg.HandleTTL),
 	}
+	s.polled = newHandles[*polledQuery]("polled query", g.cfg.MaxStatements, 2*polledTTL) // each has a timer of its own
 	s.planned.lost = func(q *plannedQuery) { q.held.close() }
-	return s, registerSqlInfo(s, g.cfg.Version)
+	return s, registerSqlInfo(s, &g.cfg)
 }
 
 // info registers a planned query and describes it. The one endpoint has no

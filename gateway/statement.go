@@ -42,7 +42,7 @@ func (st *statement) encodedSchema() *resultSchema {
 	if r := st.result.Load(); r != nil {
 		return r
 	}
-	schema := st.schema()
+	schema := st.described()
 	r := &resultSchema{
 		info:   flight.SerializeSchema(schema, memory.DefaultAllocator),
 		stream: flightproto.NewStreamSchema(schema),

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -27,12 +29,18 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 		return s.FlightServer.DoGet(ticket, stream)
 	}
 	ctx := stream.Context()
-	q, err := s.sql.planned.take(string(query.GetStatementHandle()))
+	handle := string(query.GetStatementHandle())
+	if strings.HasPrefix(handle, polledPrefix) {
+		return s.sql.sendPolled(handle, stream)
+	}
+	q, err := s.sql.planned.takeUnless(handle, (*plannedQuery).isKept)
 	if err != nil {
 		return s.sql.fail(ctx, err)
 	}
 	kind := "query"
-	defer q.held.close()
+	if !q.isKept() {
+		defer q.held.close()
+	}
 	if q.jobs == nil && q.lines == nil && q.analyze == nil && q.held == nil {
 		return flightproto.NewStreamWriter(stream, q.schema.stream, nil).Close()
 	}
@@ -59,15 +67,16 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 		s.gw.metrics.rowsSent.Add(float64(m.Rows))
 		return unsent(w.Forward(m))
 	}
+	lines := q.lines
 	for _, e := range q.analyze {
-		lines, err := s.analyze(ctx, q.id, q.text, e)
+		more, err := s.analyze(ctx, q.id, q.text, e)
 		if err != nil {
 			return err
 		}
-		q.lines = append(q.lines, lines...)
+		lines = append(slices.Clip(lines), more...)
 	}
-	if q.lines != nil {
-		b, err := textBatch(q.lines)
+	if lines != nil {
+		b, err := textBatch(lines)
 		if err != nil {
 			return err
 		}

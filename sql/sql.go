@@ -78,3 +78,14 @@ func Default(ctx context.Context, c *catalog.Column) (planner.Expr, error) {
 // FormatCreateTable writes the canonical CREATE TABLE statement of a table,
 // with every default visible. Binding it yields the same table again.
 func FormatCreateTable(t *catalog.Table) string { return bind.FormatCreateTable(t) }
+
+// ReservedWords lists the keywords that cannot name a table or column, sorted.
+func ReservedWords() []string { return bind.ReservedWords() }
+
+// The bounds of a statement's text in bytes, of the tables that it refers to,
+// and of a table's columns.
+const (
+	MaxTextBytes = parse.MaxTextBytes
+	MaxTableRefs = bind.MaxTableRefs
+	MaxColumns   = bind.MaxColumns
+)

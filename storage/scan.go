@@ -78,6 +78,18 @@ func (s *Scanner) ScanStats() ScanStats {
 	return stats
 }
 
+// Progress is how many blocks the whole scan reads and how many of these are
+// taken by now. It may be asked at any time, also by other goroutines.
+func (s *Scanner) Progress() (done, blocks int) {
+	for _, u := range s.scan.units {
+		first := int64(u.from / blockRows)
+		end := int64(u.end)
+		blocks += int(end - first)
+		done += int(min(max(int64(u.next.Load()), first), end) - first)
+	}
+	return done, blocks
+}
+
 // blocks is how many blocks of the unit are read.
 func (u *scanUnit) blocks() int {
 	n := 0

@@ -8,6 +8,7 @@ import (
 
 	"skein/exec"
 	"skein/flightproto"
+	"skein/flightproto/pb"
 	"skein/planner"
 	"skein/sqlstate"
 )
@@ -41,6 +42,7 @@ type query struct {
 	measured, timed bool   // its fragments are profiled, with their times
 	budget          *exec.Budget
 	pins            *pins
+	scans           scans
 	ctx             context.Context // ends with the query; the cause says why
 	cancel          context.CancelCauseFunc
 
@@ -251,6 +253,17 @@ func (r *registry) remove(f *fragment) {
 
 // errQueryOver is the cause of the context of a query that ended by itself.
 var errQueryOver = errors.New("query is over on this worker")
+
+// progress is how far the scans of a query are, nothing if it is not here.
+func (r *registry) progress(id string) *pb.ScanProgress {
+	r.mu.Lock()
+	q := r.queries[id]
+	r.mu.Unlock()
+	if q == nil {
+		return &pb.ScanProgress{}
+	}
+	return q.scans.progress()
+}
 
 // cancelQuery ends a query for a reason and returns how many fragments it had.
 // It is remembered, known or not, so that a late start is refused.

@@ -115,6 +115,9 @@ func (s *Server) report(ctx context.Context, request *pb.ReportRequest) (*pb.Rep
 	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
 		return nil, err
 	}
+	if request.GetRunning() {
+		return &pb.ReportResponse{Progress: s.registry.progress(request.GetQueryId())}, nil
+	}
 	fragments, ok := s.registry.takeReport(ctx, request.GetQueryId(),
 		flightproto.WithReason(flightproto.Cancelled, sqlstate.New(sqlstate.QueryCanceled, "query %s is over", request.GetQueryId())))
 	if !ok {

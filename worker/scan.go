@@ -11,6 +11,7 @@ import (
 	"skein/catalog"
 	"skein/columnar"
 	"skein/exec"
+	"skein/flightproto/pb"
 	"skein/planner"
 	"skein/storage"
 )
@@ -52,6 +53,7 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 	if err := r.server.current(ctx, scan.Table, tablet); err != nil {
 		return nil, edge(err)
 	}
+	r.query.scans.add(sources[0])
 	schema := scanSchema(scan)
 	operators := make([]exec.Operator, len(sources))
 	for i, source := range sources {
@@ -61,6 +63,33 @@ func (r *tableReader) OpenScan(ctx context.Context, scan *planner.TabletScan, pa
 		}
 	}
 	return operators, nil
+}
+
+// scans are those that a query has opened.
+type scans struct {
+	mu   sync.Mutex
+	open []Source // one of the parts of each
+}
+
+func (s *scans) add(source Source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = append(s.open, source)
+}
+
+// progress is how far they are.
+func (s *scans) progress() *pb.ScanProgress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &pb.ScanProgress{Scans: uint64(len(s.open))}
+	for _, source := range s.open {
+		if scanner, ok := source.(interface{ Progress() (done, blocks int) }); ok {
+			done, blocks := scanner.Progress()
+			out.BlocksDone += uint64(done)
+			out.Blocks += uint64(blocks)
+		}
+	}
+	return out
 }
 
 // scanSchema is the physical schema of a scan's projection.

@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52, 0}
+	return file_skein_proto_rawDescGZIP(), []int{53, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56, 0}
+	return file_skein_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57, 0}
+	return file_skein_proto_rawDescGZIP(), []int{58, 0}
 }
 
 type Type struct {
@@ -3628,10 +3628,13 @@ func (*RefillResponse) Descriptor() ([]byte, []int) {
 
 // Action skein.report: ends a query that was started with measure, waits until
 // its fragments have stopped, and tells what they did. It can be asked once.
+// With running set it ends nothing and only tells how far the query's scans are,
+// measured or not, as often as it is asked.
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	QueryId       string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"`
 	Authorization []byte                 `protobuf:"bytes,2,opt,name=authorization,proto3" json:"authorization,omitempty"`
+	Running       bool                   `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3680,9 +3683,17 @@ func (x *ReportRequest) GetAuthorization() []byte {
 	return nil
 }
 
+func (x *ReportRequest) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
 type ReportResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fragments     []*FragmentReport      `protobuf:"bytes,1,rep,name=fragments,proto3" json:"fragments,omitempty"` // those that ran
+	Progress      *ScanProgress          `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"`   // of a running query
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3724,6 +3735,74 @@ func (x *ReportResponse) GetFragments() []*FragmentReport {
 	return nil
 }
 
+func (x *ReportResponse) GetProgress() *ScanProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+// ScanProgress sums over the scans that a query has opened on a worker.
+type ScanProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scans         uint64                 `protobuf:"varint,1,opt,name=scans,proto3" json:"scans,omitempty"`
+	Blocks        uint64                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"` // that they read, of a few thousand rows each
+	BlocksDone    uint64                 `protobuf:"varint,3,opt,name=blocks_done,json=blocksDone,proto3" json:"blocks_done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScanProgress) Reset() {
+	*x = ScanProgress{}
+	mi := &file_skein_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScanProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScanProgress) ProtoMessage() {}
+
+func (x *ScanProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScanProgress.ProtoReflect.Descriptor instead.
+func (*ScanProgress) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ScanProgress) GetScans() uint64 {
+	if x != nil {
+		return x.Scans
+	}
+	return 0
+}
+
+func (x *ScanProgress) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *ScanProgress) GetBlocksDone() uint64 {
+	if x != nil {
+		return x.BlocksDone
+	}
+	return 0
+}
+
 type FragmentReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fragment      uint32                 `protobuf:"varint,1,opt,name=fragment,proto3" json:"fragment,omitempty"`
@@ -3737,7 +3816,7 @@ type FragmentReport struct {
 
 func (x *FragmentReport) Reset() {
 	*x = FragmentReport{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3828,7 @@ func (x *FragmentReport) String() string {
 func (*FragmentReport) ProtoMessage() {}
 
 func (x *FragmentReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +3841,7 @@ func (x *FragmentReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
 func (*FragmentReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FragmentReport) GetFragment() uint32 {
@@ -3820,7 +3899,7 @@ type OperatorReport struct {
 
 func (x *OperatorReport) Reset() {
 	*x = OperatorReport{}
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3911,7 @@ func (x *OperatorReport) String() string {
 func (*OperatorReport) ProtoMessage() {}
 
 func (x *OperatorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3924,7 @@ func (x *OperatorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
 func (*OperatorReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{50}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OperatorReport) GetParts() uint32 {
@@ -3938,7 +4017,7 @@ type ScanReport struct {
 
 func (x *ScanReport) Reset() {
 	*x = ScanReport{}
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4029,7 @@ func (x *ScanReport) String() string {
 func (*ScanReport) ProtoMessage() {}
 
 func (x *ScanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4042,7 @@ func (x *ScanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
 func (*ScanReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ScanReport) GetSegments() uint64 {
@@ -4029,7 +4108,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4120,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4133,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -4147,7 +4226,7 @@ type WriteEnd struct {
 
 func (x *WriteEnd) Reset() {
 	*x = WriteEnd{}
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4238,7 @@ func (x *WriteEnd) String() string {
 func (*WriteEnd) ProtoMessage() {}
 
 func (x *WriteEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4251,7 @@ func (x *WriteEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteEnd.ProtoReflect.Descriptor instead.
 func (*WriteEnd) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WriteEnd) GetMessages() uint64 {
@@ -4210,7 +4289,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4222,7 +4301,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4235,7 +4314,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -4293,7 +4372,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4384,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4397,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -4366,7 +4445,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4457,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4470,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56}
+	return file_skein_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -4462,7 +4541,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4474,7 +4553,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4487,7 +4566,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57}
+	return file_skein_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -4531,7 +4610,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4622,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4635,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{58}
+	return file_skein_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -4590,7 +4669,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4602,7 +4681,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4615,7 +4694,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{59}
+	return file_skein_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -4650,7 +4729,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4741,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4754,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{60}
+	return file_skein_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -4732,7 +4811,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[61]
+	mi := &file_skein_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4744,7 +4823,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[61]
+	mi := &file_skein_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4757,7 +4836,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{61}
+	return file_skein_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -5038,12 +5117,19 @@ const file_skein_proto_rawDesc = "" +
 	"\bexchange\x18\x03 \x01(\rR\bexchange\x12\x12\n" +
 	"\x04rows\x18\x04 \x01(\x04R\x04rows\x12$\n" +
 	"\rauthorization\x18\x05 \x01(\fR\rauthorization\"\x10\n" +
-	"\x0eRefillResponse\"P\n" +
+	"\x0eRefillResponse\"j\n" +
 	"\rReportRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12$\n" +
-	"\rauthorization\x18\x02 \x01(\fR\rauthorization\"H\n" +
+	"\rauthorization\x18\x02 \x01(\fR\rauthorization\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\bR\arunning\"|\n" +
 	"\x0eReportResponse\x126\n" +
-	"\tfragments\x18\x01 \x03(\v2\x18.skein.v1.FragmentReportR\tfragments\"\xba\x01\n" +
+	"\tfragments\x18\x01 \x03(\v2\x18.skein.v1.FragmentReportR\tfragments\x122\n" +
+	"\bprogress\x18\x02 \x01(\v2\x16.skein.v1.ScanProgressR\bprogress\"]\n" +
+	"\fScanProgress\x12\x14\n" +
+	"\x05scans\x18\x01 \x01(\x04R\x05scans\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1f\n" +
+	"\vblocks_done\x18\x03 \x01(\x04R\n" +
+	"blocksDone\"\xba\x01\n" +
 	"\x0eFragmentReport\x12\x1a\n" +
 	"\bfragment\x18\x01 \x01(\rR\bfragment\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x04R\x04node\x12\x1d\n" +
@@ -5172,7 +5258,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -5226,19 +5312,20 @@ var file_skein_proto_goTypes = []any{
 	(*RefillResponse)(nil),        // 49: skein.v1.RefillResponse
 	(*ReportRequest)(nil),         // 50: skein.v1.ReportRequest
 	(*ReportResponse)(nil),        // 51: skein.v1.ReportResponse
-	(*FragmentReport)(nil),        // 52: skein.v1.FragmentReport
-	(*OperatorReport)(nil),        // 53: skein.v1.OperatorReport
-	(*ScanReport)(nil),            // 54: skein.v1.ScanReport
-	(*WriteHeader)(nil),           // 55: skein.v1.WriteHeader
-	(*WriteEnd)(nil),              // 56: skein.v1.WriteEnd
-	(*WriteResult)(nil),           // 57: skein.v1.WriteResult
-	(*Changes)(nil),               // 58: skein.v1.Changes
-	(*TransactRequest)(nil),       // 59: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 60: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 61: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 62: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 63: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 64: skein.v1.Frame
+	(*ScanProgress)(nil),          // 52: skein.v1.ScanProgress
+	(*FragmentReport)(nil),        // 53: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 54: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 55: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 56: skein.v1.WriteHeader
+	(*WriteEnd)(nil),              // 57: skein.v1.WriteEnd
+	(*WriteResult)(nil),           // 58: skein.v1.WriteResult
+	(*Changes)(nil),               // 59: skein.v1.Changes
+	(*TransactRequest)(nil),       // 60: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 61: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 62: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 63: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 64: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 65: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -5316,19 +5403,20 @@ var file_skein_proto_depIdxs = []int32{
 	39, // 72: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
 	38, // 73: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
 	41, // 74: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	52, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
-	53, // 76: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
-	54, // 77: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
-	0,  // 78: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	58, // 79: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
-	1,  // 80: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
-	2,  // 81: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	58, // 82: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	53, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	52, // 76: skein.v1.ReportResponse.progress:type_name -> skein.v1.ScanProgress
+	54, // 77: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	55, // 78: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	0,  // 79: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
+	59, // 80: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	1,  // 81: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
+	2,  // 82: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
+	59, // 83: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_skein_proto_init() }
@@ -5377,7 +5465,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -13,9 +13,9 @@ import (
 	"skein/sqlstate"
 )
 
-// maxTableRefs bounds how many FROM entries one statement may expand to:
+// MaxTableRefs bounds how many FROM entries one statement may expand to:
 // WITH queries are inlined, so that their references can multiply.
-const maxTableRefs = 512
+const MaxTableRefs = 512
 
 // binder holds the state of binding one statement.
 type binder struct {

@@ -14,7 +14,9 @@ const (
 	maxBuckets     = 1 << 16
 	maxTablets     = 4096
 	maxReplicas    = 9
-	maxColumns     = 1600
+
+	// MaxColumns bounds the columns of a table.
+	MaxColumns = 1600
 )
 
 // creation is a CREATE TABLE while it is bound.
@@ -74,8 +76,8 @@ func (c *creation) columns() error {
 	switch n := len(c.table.Columns); {
 	case n == 0:
 		return c.errorAt(sqlstate.InvalidTableDefinition, c.stmt.Relation.Location, "table %q has no columns", c.table.Name)
-	case n > maxColumns:
-		return c.errorAt(sqlstate.ProgramLimitExceeded, c.stmt.Relation.Location, "table %q has %d columns, the limit is %d", c.table.Name, n, maxColumns)
+	case n > MaxColumns:
+		return c.errorAt(sqlstate.ProgramLimitExceeded, c.stmt.Relation.Location, "table %q has %d columns, the limit is %d", c.table.Name, n, MaxColumns)
 	}
 	return nil
 }

@@ -77,6 +77,9 @@ func quoteIdent(name string) string {
 	return catalog.QuoteIdent(name)
 }
 
+// ReservedWords lists the keywords that cannot name a table or column, sorted.
+func ReservedWords() []string { return slices.Clone(reservedWords) }
+
 // reservedWords are the keywords that cannot name a table or column.
 var reservedWords = strings.Fields(`
 all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation

@@ -58,9 +58,9 @@ func oneRow() *source {
 }
 
 func (b *binder) fromItem(n *pgquery.Node) (*source, error) {
-	if b.refs++; b.refs > maxTableRefs {
+	if b.refs++; b.refs > MaxTableRefs {
 		return nil, b.errorAt(sqlstate.ProgramLimitExceeded, locationOf(n),
-			"the statement refers to tables more than %d times, counting inside its WITH queries", maxTableRefs)
+			"the statement refers to tables more than %d times, counting inside its WITH queries", MaxTableRefs)
 	}
 	switch item := n.GetNode().(type) {
 	case *pgquery.Node_RangeVar:

@@ -145,8 +145,8 @@ func (b *binder) sublink(e *pgquery.SubLink, c *exprContext) (planner.Expr, erro
 	if sel == nil {
 		return nil, b.refuseNode(e.Subselect, "")
 	}
-	if b.refs++; b.refs > maxTableRefs {
-		return nil, b.errorAt(sqlstate.ProgramLimitExceeded, e.Location, "the statement has more than %d subqueries and table references", maxTableRefs)
+	if b.refs++; b.refs > MaxTableRefs {
+		return nil, b.errorAt(sqlstate.ProgramLimitExceeded, e.Location, "the statement has more than %d subqueries and table references", MaxTableRefs)
 	}
 	f := &frame{outer: b.frame, context: c}
 	b.frame = f
