@@ -70,6 +70,10 @@ func (w *BatchWriter) Write(b *columnar.Batch) error {
 	return nil
 }
 
+// Gather says that the rows to come are few and come soon, so that the first ones
+// may wait for the others.
+func (w *BatchWriter) Gather() { w.small.sent = max(w.small.sent, largeRows) }
+
 // flush sends the batches gathered.
 func (w *BatchWriter) flush() error {
 	b := w.small.take()

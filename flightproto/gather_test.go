@@ -18,6 +18,10 @@ func TestSmallBatchesAreGathered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		to := &forwardStream{}
 		out := NewBatchWriter(to, schema, nil)
+		soon := rapid.Bool().Draw(t, "soon")
+		if soon {
+			out.Gather()
+		}
 		var want []string
 		for i := range rapid.IntRange(1, 30).Draw(t, "batches") {
 			b := textBatch(t, int64(i)*10_000, rapid.SampledFrom([]int{1, 3, smallRows, smallRows + 1}).Draw(t, "rows"))
@@ -29,8 +33,11 @@ func TestSmallBatchesAreGathered(t *testing.T) {
 			if err := out.Write(b); err != nil {
 				t.Fatal(err)
 			}
-			if i == 0 && len(to.sent) < 2 {
+			if i == 0 && !soon && len(to.sent) < 2 {
 				t.Fatal("the first rows wait")
+			}
+			if i == 0 && soon && b.Rows() <= smallRows && len(to.sent) > 0 {
+				t.Fatal("the first rows go alone")
 			}
 		}
 		if err := out.Close(); err != nil {

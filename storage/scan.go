@@ -90,6 +90,10 @@ func (s *Scanner) Progress() (done, blocks int) {
 	return done, blocks
 }
 
+// Parts is in how many runs of rows the whole scan is read: a segment each, or a
+// single row where keys are looked up.
+func (s *Scanner) Parts() int { return len(s.scan.units) }
+
 // blocks is how many blocks of the unit are read.
 func (u *scanUnit) blocks() int {
 	n := 0

@@ -79,6 +79,9 @@ func (s *Server) send(ctx context.Context, f *fragment, to *flightproto.BatchWri
 	if top := f.portions(); top != nil {
 		return s.sendPortions(ctx, f, op, top, to)
 	}
+	if len(f.inputs) == 0 && f.query.scans.scattered() {
+		to.Gather()
+	}
 	return drain(ctx, op, func(b *columnar.Batch) error { return sent(func() error { return to.Write(b) }) })
 }
 

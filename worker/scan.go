@@ -92,6 +92,30 @@ func (s *scans) progress() *pb.ScanProgress {
 	return out
 }
 
+// fewBlocks is how much is read in less time than a message is worth.
+const fewBlocks = 8
+
+// scattered reports whether little is read, but in several runs of rows, each of
+// which makes a batch.
+func (s *scans) scattered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts, blocks := 0, 0
+	for _, source := range s.open {
+		scanner, ok := source.(interface {
+			Progress() (done, blocks int)
+			Parts() int
+		})
+		if !ok {
+			return false
+		}
+		_, n := scanner.Progress()
+		blocks += n
+		parts += scanner.Parts()
+	}
+	return parts > 1 && blocks <= fewBlocks
+}
+
 // scanSchema is the physical schema of a scan's projection.
 func scanSchema(scan *planner.TabletScan) *arrow.Schema {
 	fields := make([]arrow.Field, len(scan.Projection))
