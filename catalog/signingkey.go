@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"log/slog"
+	"time"
 )
 
 // SigningKey is a secret that the nodes of a cluster share. Its text form does
@@ -10,6 +11,14 @@ import (
 type SigningKey struct {
 	ID     uint64 `json:"id"` // never reused
 	Secret []byte `json:"secret"`
+	// ValidUntil is when the last envelope expires that was signed with a key that
+	// is replaced, in milliseconds of the Unix epoch; 0 is the key that signs.
+	ValidUntil int64 `json:"valid_until_unix_ms,omitempty"`
+}
+
+// ValidAt reports whether envelopes may be signed with the key at a time.
+func (k SigningKey) ValidAt(now time.Time) bool {
+	return k.ValidUntil == 0 || now.UnixMilli() <= k.ValidUntil
 }
 
 // String names the key without its secret.

@@ -3,6 +3,7 @@ package consensus
 import (
 	"crypto/rand"
 	"slices"
+	"time"
 
 	"skein/catalog"
 	"skein/sqlstate"
@@ -11,13 +12,12 @@ import (
 const (
 	// MinSecretBytes is the least length of a signing key's secret.
 	MinSecretBytes = 32
-	// keptKeys is how many keys envelopes may be signed with: those before the
-	// newest check what was signed before it was added.
-	keptKeys = 3
+	// maxKeys bounds how many keys are valid at a time.
+	maxKeys = 8
 )
 
-// newSecret is the secret of a new signing key.
-func newSecret() []byte {
+// NewSecret makes the secret of a new signing key.
+func NewSecret() []byte {
 	secret := make([]byte, MinSecretBytes)
 	rand.Read(secret) // never fails: it aborts the process when the system has no randomness
 	return secret
@@ -31,12 +31,16 @@ func (s *metaState) addKey(r *AddKey) metaAnswer {
 		return s.accepted(nil)
 	}
 	next := catalog.SigningKey{ID: 1, Secret: r.Secret}
-	if n := len(s.keys); n > 0 {
-		next.ID = s.keys[n-1].ID + 1
-	}
 	// A new slice: snapshots share the old one.
-	keys := append(slices.Clone(s.keys), next)
-	s.keys = keys[max(len(keys)-keptKeys, 0):]
+	keys := slices.DeleteFunc(slices.Clone(s.keys), func(k catalog.SigningKey) bool { return !k.ValidAt(time.UnixMilli(r.Unix)) })
+	if n := len(keys); n > 0 {
+		next.ID, keys[n-1].ValidUntil = keys[n-1].ID+1, r.Unix+r.Keep
+	}
+	if len(keys) == maxKeys {
+		return rejected(sqlstate.New(sqlstate.InvalidState, "%d signing keys are valid, which is the most there may be", maxKeys).
+			WithHint("Rotate the key again after %s, when the oldest of them has run out.", time.UnixMilli(keys[0].ValidUntil).UTC().Format(time.DateTime)))
+	}
+	s.keys = append(keys, next)
 	s.counters.Version++
 	s.write(recordKeyring, 0, s.keys)
 	return s.accepted(nil)

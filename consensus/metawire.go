@@ -54,10 +54,14 @@ type DropTable struct {
 }
 
 // AddKey adds a key that envelopes are signed with from then on. The meta group
-// gives it its id and keeps a few older ones, for envelopes that are under way.
+// gives it its id and keeps older ones, for envelopes that are under way.
 type AddKey struct {
 	RequestID string `json:"request_id"`
 	Secret    []byte `json:"secret"` // random, at least MinSecretBytes
+	// Unix and Keep are when the key is added, in milliseconds of the Unix epoch, and
+	// for how many of them the one before is valid beyond that.
+	Unix int64 `json:"unix_ms,omitempty"`
+	Keep int64 `json:"keep_ms,omitempty"`
 	// First adds the key only if the cluster has none.
 	First bool `json:"first,omitempty"`
 }

@@ -186,7 +186,7 @@ func (n *Node) announce(ctx context.Context, request RegisterNode) error {
 	if len(snapshot.Keys) > 0 {
 		return nil
 	}
-	_, err = n.meta.AddKey(ctx, AddKey{RequestID: uuid.NewString(), Secret: newSecret(), First: true})
+	_, err = n.meta.AddKey(ctx, AddKey{RequestID: uuid.NewString(), Secret: NewSecret(), First: true, Unix: time.Now().UnixMilli()})
 	return err
 }
 

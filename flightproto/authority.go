@@ -213,9 +213,14 @@ func (a *Authority) secret(id uint64) ([]byte, error) {
 		return a.cluster, nil
 	}
 	for _, k := range a.keys() {
-		if k.ID == id {
-			return k.Secret, nil
+		if k.ID != id {
+			continue
 		}
+		if !k.ValidAt(a.now().Add(-skew)) {
+			return nil, sqlstate.New(sqlstate.InvalidAuthorization, "the authorization is signed with key %d, which was replaced and has run out", id).
+				WithHint("Run the statement again.")
+		}
+		return k.Secret, nil
 	}
 	return nil, &UnknownKeyError{ID: id}
 }

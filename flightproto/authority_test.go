@@ -177,3 +177,24 @@ func BenchmarkAuthority(b *testing.B) {
 		}
 	})
 }
+
+// A key that was replaced checks what was signed with it until it runs out, a
+// little later for clocks that are behind.
+func TestReplacedKeysRunOut(t *testing.T) {
+	now := time.Now()
+	keys := []catalog.SigningKey{
+		{ID: 1, Secret: bytes.Repeat([]byte{1}, 32), ValidUntil: now.Add(time.Hour).UnixMilli()}, {ID: 2, Secret: bytes.Repeat([]byte{2}, 32)},
+	}
+	envelope, err := authorityAt(now, "", 1).Sign(flightproto.Claims{User: "ann", Subject: "q", Expires: now.Add(24 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after, code := range map[time.Duration]sqlstate.Code{
+		0: "", time.Hour + 5*time.Second: "", time.Hour + 15*time.Second: sqlstate.InvalidAuthorization,
+	} {
+		a := flightproto.NewAuthority(func() []catalog.SigningKey { return keys }, "", func() time.Time { return now.Add(after) })
+		if _, err := a.Verify("q", envelope); (err == nil) != (code == "") || err != nil && sqlstate.CodeOf(err) != code {
+			t.Errorf("after %s: %v", after, err)
+		}
+	}
+}

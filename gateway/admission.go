@@ -100,14 +100,14 @@ type permit struct {
 
 // reserve takes what a plan needs, or waits for it. Plans that are part of one that
 // is admitted already say so with within: to wait for themselves would be for
-// ever. Errors have SQLSTATE 53400 and name the limit, or are ctx's.
+// ever. What needs no worker, such as looking at what runs, does not wait. Errors have SQLSTATE 53400 and name the limit, or are ctx's.
 func (l *ledger) reserve(ctx context.Context, n need, within bool) (*permit, error) {
 	if err := l.check(n); err != nil {
 		return nil, err
 	}
 	n.bytes = min(n.bytes, l.limits.bytes)
 	l.mu.Lock()
-	if within || l.waiting.Len() == 0 && l.fits(n) {
+	if within || n == (need{}) || l.waiting.Len() == 0 && l.fits(n) {
 		l.take(n)
 		l.mu.Unlock()
 		return &permit{ledger: l, need: n}, nil

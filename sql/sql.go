@@ -54,8 +54,11 @@ type (
 	TableName = bind.TableName
 )
 
-// CancelQuery is the procedure that cancels a statement.
-const CancelQuery = bind.CancelQuery
+// The procedures, described where package bind defines them.
+const (
+	CancelQuery = bind.CancelQuery
+	RotateKey   = bind.RotateKey
+)
 
 // Parse cuts text into statements; a text of white space and comments has
 // none. `?` placeholders count as $1, $2, ... from left to right. Errors are

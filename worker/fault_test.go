@@ -83,12 +83,14 @@ func (s *shuffle) answer(ctx context.Context, c *cluster) (all []int64, err erro
 }
 
 // pulls matches the ticket of an exchange of this query: calls of others may still end.
-func (s *shuffle) pulls(x *planner.Exchange) func(string, []byte) bool {
+func (s *shuffle) pulls(x *planner.Exchange) func(string, []byte) bool { return pullsOf(s.id, x) }
+
+func pullsOf(query string, x *planner.Exchange) func(string, []byte) bool {
 	return func(method string, request []byte) bool {
 		raw, ticket := &flight.Ticket{}, &pb.Ticket{}
 		return method == "DoGet" && proto.Unmarshal(request, raw) == nil &&
 			flightproto.Decode(raw.GetTicket(), ticket, flightproto.MaxTicketBytes) == nil &&
-			ticket.GetQueryId() == s.id && ticket.GetExchange() == uint32(x.ID)
+			ticket.GetQueryId() == query && ticket.GetExchange() == uint32(x.ID)
 	}
 }
 
@@ -202,19 +204,25 @@ func checkFault(t *testing.T, c *cluster, s *shuffle, at *node, f faultCase) {
 	if at.proxy.Fired() != before+1 {
 		t.Errorf("the fault did not happen")
 	}
-	switch code := sqlstate.CodeOf(err); {
+	switch {
 	case err == nil && f.fails:
 		t.Errorf("%d rows came without an error", len(ids))
 	case err == nil:
 		checkIDs(t, ids, 0, 2*shuffleRows)
 	case ctx.Err() != nil:
 		t.Errorf("the query hung: %v", err)
-	case !slices.Contains([]sqlstate.Code{
-		sqlstate.ConnectionFailure, sqlstate.ProtocolViolation, sqlstate.ObjectInUse, sqlstate.UndefinedObject, sqlstate.InternalError, "",
-	}, code) || code == "" && !isProtocol(err):
+	case !typed(err):
 		t.Errorf("an error that does not say what happened: %v", err)
 	}
 	mustBeIdle(t, c)
+}
+
+// typed reports whether an error says what a fault did.
+func typed(err error) bool {
+	code := sqlstate.CodeOf(err)
+	return slices.Contains([]sqlstate.Code{
+		sqlstate.ConnectionFailure, sqlstate.ProtocolViolation, sqlstate.ObjectInUse, sqlstate.UndefinedObject, sqlstate.InternalError, "",
+	}, code) && (code != "" || isProtocol(err))
 }
 
 // isProtocol reports whether an error becomes one with the SQLSTATE of a broken
@@ -232,5 +240,123 @@ func mustBeIdle(t *testing.T, c *cluster) {
 			status, err := n.conn.Status(t.Context(), nil)
 			return err == nil && status.Fragments == 0 && status.MemoryBytes == 0 && n.pinned.Load() == n.released.Load()
 		})
+	}
+}
+
+// refills matches the requests for more rows of an exchange.
+func (q *topK) refills(x *planner.Exchange) func(string, []byte) bool {
+	return func(method string, request []byte) bool {
+		action, refill := &flight.Action{}, &pb.RefillRequest{}
+		return method == "DoAction" && proto.Unmarshal(request, action) == nil && action.GetType() == flightproto.ActionRefill &&
+			flightproto.Decode(action.GetBody(), refill, flightproto.MaxMessageBytes) == nil &&
+			refill.GetQueryId() == q.id && refill.GetExchange() == uint32(x.ID)
+	}
+}
+
+// refillFaults spoil a request for more rows and its answer. Whoever asks twice is
+// told so, but the first answer counts.
+func refillFaults() []faultCase {
+	return []faultCase{
+		{faultproxy.Fault{Kind: faultproxy.Delay, Place: faultproxy.Request, For: 5 * time.Millisecond}, false},
+		{faultproxy.Fault{Kind: faultproxy.Truncate, Place: faultproxy.Request}, true},
+		{faultproxy.Fault{Kind: faultproxy.Duplicate, Place: faultproxy.Request}, false},
+		{faultproxy.Fault{Kind: faultproxy.Reset, Place: faultproxy.Request}, true},
+		{faultproxy.Fault{Kind: faultproxy.Delay, Place: faultproxy.Response, For: 5 * time.Millisecond}, false},
+		{faultproxy.Fault{Kind: faultproxy.Drop, Place: faultproxy.Response}, true},
+		{faultproxy.Fault{Kind: faultproxy.Truncate, Place: faultproxy.Response}, true},
+		{faultproxy.Fault{Kind: faultproxy.Duplicate, Place: faultproxy.Response}, true},
+		{faultproxy.Fault{Kind: faultproxy.Reset, Place: faultproxy.Response}, true},
+		{faultproxy.Fault{Kind: faultproxy.Finish, Place: faultproxy.Response}, true},
+		{faultproxy.Fault{Kind: faultproxy.Reset, Place: faultproxy.End}, true},
+	}
+}
+
+// TestFaultsNeverChangeTopK spoils the streams of portions, and the requests for
+// more of them, at every step: the winners are exact, or there is an error.
+func TestFaultsNeverChangeTopK(t *testing.T) {
+	const k, first = 300, 20
+	overNetworks(t, func(t *testing.T, over network) {
+		c := newClusterOn(t, over, true, 2, nil)
+		table := c.createTable("t", nil, 0, 1)
+		c.nodes[0].mustWrite(table, 0, "a", 0, 1000) // all winners are here
+		c.nodes[1].mustWrite(table, 1, "b", 1000, 1000)
+		streams := faultCases()
+		for i := range streams {
+			f := &streams[i]
+			// A gateway that has its rows does not read on: what comes late is not seen.
+			f.fails = f.fails && f.fault.Place == faultproxy.Request || f.fault.Place == faultproxy.Response && f.fault.Kind != faultproxy.Delay
+		}
+		check := func(f faultCase, match func(*topK) func(string, []byte) bool) {
+			t.Run(fmt.Sprintf("%s-%s-%d", f.fault.Kind, f.fault.Place, f.fault.Message), func(t *testing.T) {
+				q := newTopK(c, table, []planner.SortKey{{Column: 0}}, k, first)
+				f.fault.Match = match(q)
+				checkTopKFault(t, c, q, f, k)
+			})
+		}
+		for _, f := range streams {
+			check(f, func(q *topK) func(string, []byte) bool { return pullsOf(q.id, q.exchanges[0]) })
+		}
+		for _, f := range refillFaults() {
+			check(f, func(q *topK) func(string, []byte) bool { return q.refills(q.exchanges[0]) })
+		}
+		if t.Failed() {
+			return
+		}
+		// A request that is lost on its way ends with the caller's time.
+		q := newTopK(c, table, []planner.SortKey{{Column: 0}}, k, first)
+		c.nodes[0].proxy.Arm(&faultproxy.Fault{Kind: faultproxy.Drop, Place: faultproxy.Request, Match: q.refills(q.exchanges[0])})
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if ids, err := q.answer(ctx, t); sqlstate.CodeOf(err) != sqlstate.QueryCanceled {
+			t.Errorf("%d rows, error %v", len(ids), err)
+		}
+		c.cancelAll(q.plan)
+		mustBeIdle(t, c)
+	})
+}
+
+func checkTopKFault(t *testing.T, c *cluster, q *topK, f faultCase, k int) {
+	at := c.nodes[0]
+	before := at.proxy.Fired()
+	at.proxy.Arm(&f.fault)
+	patience := 20 * time.Second
+	// Where a whole portion is lost on a stream that goes on, both ends wait for the
+	// other one, and the caller's time is what ends it.
+	lost := f.fault.Kind == faultproxy.Drop && f.fault.Place == faultproxy.Response && f.fault.Message > 0
+	if lost {
+		patience = 300 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ids, err := q.answer(ctx, t)
+	// Streams that are left early may end before their fault.
+	if at.proxy.Fired() != before+1 && f.fault.Place != faultproxy.End {
+		t.Error("the fault did not happen")
+	}
+	if err != nil {
+		c.cancelAll(q.plan)
+	}
+	switch {
+	case lost && sqlstate.CodeOf(err) == sqlstate.QueryCanceled:
+	case ctx.Err() != nil:
+		t.Errorf("the query hung: %v", err)
+	case err == nil && f.fails:
+		t.Errorf("%d rows came without an error", len(ids))
+	case err == nil:
+		checkIDs(t, ids, 0, k)
+	case !typed(err):
+		t.Errorf("an error that does not say what happened: %v", err)
+	}
+	mustBeIdle(t, c)
+}
+
+// cancelAll does what a coordinator does after a failure.
+func (c *cluster) cancelAll(p *plan) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.proxy.Arm(nil)
+		if _, err := n.conn.Cancel(c.t.Context(), p.id, "a failure elsewhere", nil); err != nil {
+			c.t.Errorf("canceling: %v", err)
+		}
 	}
 }

@@ -87,31 +87,36 @@ func (s *countedStream) Refill(ctx context.Context, rows int) error {
 // came over the wire and how often tablets were asked for more.
 func (q *topK) run(t *testing.T) (ids []int64, received, refills int) {
 	t.Helper()
-	q.start(t)
-	root, err := exec.Build(t.Context(), q.root, &exec.Env{Exchanges: q})
+	ids, err := q.answer(t.Context(), t)
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer func() {
-		if err := root.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for {
-		b, err := root.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b == nil {
-			break
-		}
-		ids = append(ids, columnar.Values[int64](b.Cols[0])[:b.Len]...)
 	}
 	for _, s := range q.rows {
 		received += s.rows
 		refills += s.refills
 	}
 	return ids, received, refills
+}
+
+// answer is what the query, started now, yields.
+func (q *topK) answer(ctx context.Context, t *testing.T) (ids []int64, err error) {
+	for n, request := range q.requests(t, q.nodes[0].clock.Now()) {
+		if _, err := n.conn.StartFragments(ctx, request); err != nil {
+			return nil, err
+		}
+	}
+	root, err := exec.Build(ctx, q.root, &exec.Env{Exchanges: q})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	for {
+		b, err := root.Next(ctx)
+		if err != nil || b == nil {
+			return ids, err
+		}
+		ids = append(ids, columnar.Values[int64](b.Cols[0])[:b.Len]...)
+	}
 }
 
 // idle checks that workers hold no fragments and no snapshots any more.

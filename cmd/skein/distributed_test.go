@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow/flight"
-	"google.golang.org/protobuf/proto"
-
 	"skein/cmd/skein/internal/client"
 	"skein/flightproto"
 	"skein/internal/faultproxy"
@@ -159,8 +156,9 @@ func TestSpreadTablesAnswerAsWholeOnes(t *testing.T) {
 	}
 }
 
-// startFaultyCluster is three workers, each behind a proxy, and a gateway.
-func startFaultyCluster(t *testing.T) (*cluster, []*faultproxy.Proxy) {
+// startFaultyCluster is three workers, each behind a proxy, and a gateway with
+// further settings.
+func startFaultyCluster(t *testing.T, settings ...string) (*cluster, []*faultproxy.Proxy) {
 	t.Helper()
 	ports := freePorts(t, 11)
 	c := &cluster{t: t, workers: make([]*process, 3), flight: ports[9]}
@@ -179,7 +177,7 @@ func startFaultyCluster(t *testing.T) (*cluster, []*faultproxy.Proxy) {
 		c.workers[i] = start(t, "worker", "--cluster", "test", "--node-id", fmt.Sprint(i+1), "--data", t.TempDir(),
 			"--members", strings.Join(c.members, ","), "--flight", ports[3*i+1], "--log-level", "warn")
 	}
-	c.gateway = start(t, "gateway", "--workers", strings.Join(fronts, ","), "--flight", c.flight, "--http", "", "--log-level", "warn")
+	c.gateway = start(t, append([]string{"gateway", "--workers", strings.Join(fronts, ","), "--flight", c.flight, "--http", "", "--log-level", "warn"}, settings...)...)
 	t.Cleanup(func() {
 		for _, p := range proxies {
 			if err := p.Close(); err != nil {
@@ -198,23 +196,19 @@ func TestClusterFaults(t *testing.T) {
 	cluster, proxies := startFaultyCluster(t)
 	c := dial(t, cluster.flight)
 	spreadTables(t, c)
-	gets := func(method string, _ []byte) bool { return method == "DoGet" }
-	starts := func(method string, request []byte) bool {
-		action := &flight.Action{}
-		return method == "DoAction" && proto.Unmarshal(request, action) == nil && action.GetType() == flightproto.ActionStart
-	}
+	starts := isAction(flightproto.ActionStart)
 	faults := []faultproxy.Fault{
 		{Kind: faultproxy.Reset, Place: faultproxy.Request, Match: starts},
 		{Kind: faultproxy.Duplicate, Place: faultproxy.Request, Match: starts},
 		{Kind: faultproxy.Drop, Place: faultproxy.Response, Match: starts},
-		{Kind: faultproxy.Duplicate, Place: faultproxy.Request, Match: gets},
-		{Kind: faultproxy.Delay, Place: faultproxy.Response, For: 30 * time.Millisecond, Match: gets},
-		{Kind: faultproxy.Drop, Place: faultproxy.End, Match: gets},
-		{Kind: faultproxy.Reset, Place: faultproxy.End, Match: gets},
+		{Kind: faultproxy.Duplicate, Place: faultproxy.Request, Match: isPull},
+		{Kind: faultproxy.Delay, Place: faultproxy.Response, For: 30 * time.Millisecond, Match: isPull},
+		{Kind: faultproxy.Drop, Place: faultproxy.End, Match: isPull},
+		{Kind: faultproxy.Reset, Place: faultproxy.End, Match: isPull},
 	}
 	for n := range 2 {
 		for _, kind := range []faultproxy.Kind{faultproxy.Drop, faultproxy.Truncate, faultproxy.Duplicate, faultproxy.Reset, faultproxy.Finish} {
-			faults = append(faults, faultproxy.Fault{Kind: kind, Place: faultproxy.Response, Message: n, Match: gets})
+			faults = append(faults, faultproxy.Fault{Kind: kind, Place: faultproxy.Response, Message: n, Match: isPull})
 		}
 	}
 	for _, text := range []string{

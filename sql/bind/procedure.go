@@ -26,12 +26,17 @@ type Procedure string
 const (
 	// CancelQuery cancels the statement whose query id is its argument.
 	CancelQuery Procedure = "skein.cancel_query"
+	// RotateKey has the cluster sign with a new key.
+	RotateKey Procedure = "skein.rotate_key"
 )
 
 // arguments are the types of a procedure's arguments.
 func (p Procedure) arguments() ([]arrow.DataType, bool) {
-	if p == CancelQuery {
+	switch p {
+	case CancelQuery:
 		return []arrow.DataType{catalog.Text}, true
+	case RotateKey:
+		return nil, true
 	}
 	return nil, false
 }
@@ -48,7 +53,7 @@ func (b *binder) callProcedure(stmt *pgquery.CallStmt) (*Call, error) {
 	types, known := Procedure(name).arguments()
 	if !known || len(types) != len(f.Args) {
 		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "procedure %s with %d arguments does not exist", name, len(f.Args)).
-			WithHint("There is %s(query_id TEXT).", CancelQuery)
+			WithHint("There are %s(query_id TEXT) and %s().", CancelQuery, RotateKey)
 	}
 	out := &Call{Procedure: Procedure(name), Args: make([]planner.Expr, len(types))}
 	for i, n := range f.Args {
