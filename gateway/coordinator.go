@@ -25,8 +25,9 @@ import (
 
 const (
 	// maxAttempts bounds how often a query is planned and started again after
-	// a worker was lost or metadata had moved on.
-	maxAttempts = 4
+	// a worker was lost or metadata had moved on: the waits between them, three
+	// seconds in all, outlast the election of new leaders.
+	maxAttempts = 6
 	// cancelTimeout bounds telling one worker that a query is over.
 	cancelTimeout = 5 * time.Second
 )
