@@ -33,10 +33,10 @@ while [ -z "$address" ]; do
 done
 
 passed=0 failed=0
-check() {
-  local name=$1
-  shift
-  if "$@" >"$work/actual" 2>"$work/log" && diff -u examples/expected.txt "$work/actual"; then
+check() { # NAME EXPECTED COMMAND...
+  local name=$1 expected=$2
+  shift 2
+  if "$@" >"$work/actual" 2>"$work/log" && diff -u "$expected" "$work/actual"; then
     echo "ok      $name"
     passed=$((passed + 1))
   else
@@ -52,17 +52,22 @@ shell_example() {
     "SELECT species, count(*), max(mass_kg) FROM birds_shell GROUP BY species ORDER BY species" | tail -n +2 | tr , ' '
 }
 
-java_example() {
+java_example() { # CLASS
   # Maven may reset the terminal's colours around what the program prints.
-  mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec \
+  mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec "-Dskein.main=skein.$1" \
     "-Dskein.url=jdbc:arrow-flight-sql://$address?useEncryption=false" "-Dskein.csv=$PWD/examples/birds.csv" |
     sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$/d'
 }
 
-check "shell" shell_example
-check "Python, ADBC" "$cache/venv/bin/python" examples/python_adbc.py "grpc://$address"
-check "Python, pyarrow.flight" "$cache/venv/bin/python" examples/python_flight.py "grpc://$address"
-check "Go, ADBC" go run ./examples/go_adbc "grpc://$address" examples/birds.csv
-check "Java, JDBC" java_example
+birds=examples/expected.txt
+echo "cancelled, then 200000 rows" >"$work/cancel_python"
+echo "cancelled, then 50000 rows" >"$work/cancel_java"
+check "shell" "$birds" shell_example
+check "Python, ADBC" "$birds" "$cache/venv/bin/python" examples/python_adbc.py "grpc://$address"
+check "Python, ADBC, cancel" "$work/cancel_python" "$cache/venv/bin/python" examples/cancel_adbc.py "grpc://$address"
+check "Python, pyarrow.flight" "$birds" "$cache/venv/bin/python" examples/python_flight.py "grpc://$address"
+check "Go, ADBC" "$birds" go run ./examples/go_adbc "grpc://$address" examples/birds.csv
+check "Java, JDBC" "$birds" java_example Birds
+check "Java, JDBC, cancel" "$work/cancel_java" java_example Cancel
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
