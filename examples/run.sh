@@ -22,6 +22,7 @@ if [ ! -x "$cache/venv/bin/python" ]; then
   "$cache/venv/bin/pip" install --quiet -r examples/requirements.txt
 fi
 
+: >"$work/out"
 "$skein" dev --data :memory: --flight 127.0.0.1:0 --http "" >"$work/out" &
 server=$!
 address=
