@@ -25,6 +25,11 @@ func FromArrow(arr arrow.Array, want arrow.DataType) (*Vector, error) {
 	if err != nil {
 		return nil, err
 	}
+	return as(v, want)
+}
+
+// as turns a natural vector into one of the wanted type.
+func as(v *Vector, want arrow.DataType) (*Vector, error) {
 	if want == nil || arrow.TypeEqual(v.Type, want) {
 		return v, nil
 	}
@@ -35,6 +40,11 @@ func FromArrow(arr arrow.Array, want arrow.DataType) (*Vector, error) {
 // of schema, whose fields pair with the record's by position (nil: natural
 // types). Errors name the column. The batch shares the record's memory.
 func FromRecord(rec arrow.RecordBatch, schema *arrow.Schema) (*Batch, error) {
+	return fromRecord(rec, schema, func(_ int, arr arrow.Array) (*Vector, error) { return natural(arr) })
+}
+
+// fromRecord is FromRecord with the conversion of a column to its natural type.
+func fromRecord(rec arrow.RecordBatch, schema *arrow.Schema, column func(int, arrow.Array) (*Vector, error)) (*Batch, error) {
 	if schema != nil && schema.NumFields() != int(rec.NumCols()) {
 		return nil, sqlstate.New(sqlstate.DatatypeMismatch, "a batch has %d columns where %d are expected", rec.NumCols(), schema.NumFields())
 	}
@@ -44,7 +54,10 @@ func FromRecord(rec arrow.RecordBatch, schema *arrow.Schema) (*Batch, error) {
 		if schema != nil {
 			want = schema.Field(i).Type
 		}
-		v, err := FromArrow(col, want)
+		v, err := column(i, col)
+		if err == nil {
+			v, err = as(v, want)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", rec.ColumnName(i), err)
 		}
@@ -264,26 +277,82 @@ func fromDictionary(a *array.Dictionary) (*Vector, error) {
 	if err != nil {
 		return nil, err
 	}
+	return withDictionary(a, dict, keepsCodes(dict))
+}
+
+// keepsCodes reports whether codes of a dictionary tell its values apart and can
+// be kept in place of them.
+func keepsCodes(dict *Vector) bool {
+	id := dict.Type.ID()
+	return (id == arrow.STRING || id == arrow.BINARY) && dict.Valid == nil && dict.Dict == nil && !dict.Const && distinct(dict)
+}
+
+// withDictionary is fromDictionary once the dictionary is converted and it is
+// known whether to keep codes.
+func withDictionary(a *array.Dictionary, dict *Vector, keep bool) (*Vector, error) {
 	codes := make([]int32, a.Len())
 	valid := arrowValidity(a)
-	for i := range codes {
-		if valid != nil && !Bit(valid, i) {
+	if short, ok := a.Indices().(*array.Int32); ok {
+		copy(codes, short.Int32Values())
+	} else {
+		for i := range codes {
+			if valid == nil || Bit(valid, i) {
+				codes[i] = int32(a.GetValueIndex(i))
+			}
+		}
+	}
+	for i, c := range codes {
+		if uint(c) < uint(dict.Len) {
 			continue
 		}
-		c := a.GetValueIndex(i)
-		if c < 0 || c >= dict.Len {
+		if valid == nil || Bit(valid, i) {
 			return nil, sqlstate.New(sqlstate.DataCorrupted, "dictionary index %d at row %d is outside the dictionary of %d values", c, i, dict.Len)
 		}
-		codes[i] = int32(c)
+		codes[i] = 0
 	}
 	if dict.Len == 0 {
 		return NewNull(dict.Type, a.Len()), nil // no index can be valid
 	}
-	id := dict.Type.ID()
-	if (id != arrow.STRING && id != arrow.BINARY) || dict.Valid != nil || dict.Dict != nil || dict.Const || !distinct(dict) {
+	if !keep {
 		return takeRows(dict, codes, valid)
 	}
 	return &Vector{Type: dict.Type, Len: a.Len(), Valid: valid, Codes: codes, Dict: dict}, nil
+}
+
+// Importer is FromRecord for the batches of one stream: a dictionary that stays
+// the same from batch to batch is converted and checked once. It is used by one
+// goroutine; the zero value is ready.
+type Importer struct{ dicts []importedDict }
+
+type importedDict struct {
+	from arrow.ArrayData // nil for none
+	to   *Vector
+	keep bool
+}
+
+// FromRecord is the function of that name.
+func (m *Importer) FromRecord(rec arrow.RecordBatch, schema *arrow.Schema) (*Batch, error) {
+	return fromRecord(rec, schema, m.column)
+}
+
+// column is natural for a column of a record.
+func (m *Importer) column(i int, arr arrow.Array) (*Vector, error) {
+	a, ok := arr.(*array.Dictionary)
+	if !ok {
+		return natural(arr)
+	}
+	for len(m.dicts) <= i {
+		m.dicts = append(m.dicts, importedDict{})
+	}
+	known := &m.dicts[i]
+	if from := a.Data().Dictionary(); known.from != from {
+		dict, err := natural(a.Dictionary())
+		if err != nil {
+			return nil, err
+		}
+		*known = importedDict{from: from, to: dict, keep: keepsCodes(dict)}
+	}
+	return withDictionary(a, known.to, known.keep)
 }
 
 // distinct reports whether no entry of a plain text vector repeats.

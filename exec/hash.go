@@ -234,8 +234,3 @@ func loadFloats[T float32 | float64](dst []uint64, v *columnar.Vector, sel []int
 		dst[i] = normalFloat64(float64(vals[row]))
 	}
 }
-
-// partitionOf maps a hash to one of n partitions.
-func partitionOf(hash uint64, n int) int {
-	return int(hash % uint64(n))
-}

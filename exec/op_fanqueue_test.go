@@ -38,7 +38,7 @@ func keysOfPartitions() [2]int64 {
 	var found [2]bool
 	h := partitionHasher{keys: []int{0}}
 	for k := int64(1); !found[0] || !found[1]; k++ {
-		p := partitionOf(h.hash(intBatch(k))[0], 2)
+		p := newModulus(2).of(h.hash(intBatch(k))[0])
 		keys[p], found[p] = k, true
 	}
 	return keys

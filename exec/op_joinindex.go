@@ -79,6 +79,10 @@ func (x *indexer) each(ctx context.Context, f func(lo, hi int, sel []int32) erro
 	return nil
 }
 
+// storedFactor is how many times as long as the stored rows an array of keys may
+// be: it then takes about as much memory as a hash table.
+const storedFactor = 16
+
 // chooseTable returns an empty table: an array where the keys are integers that
 // lie close together, else a hash table.
 func (x *indexer) chooseTable(ctx context.Context) (keyTable, error) {
@@ -97,7 +101,7 @@ func (x *indexer) chooseTable(ctx context.Context) (keyTable, error) {
 		if err != nil {
 			return nil, err
 		}
-		if span := uint64(high) - uint64(low); low <= high && span < max(denseSpan, denseFactor*uint64(s.store.rows)) {
+		if span := uint64(high) - uint64(low); low <= high && span < max(denseSpan, storedFactor*uint64(s.store.rows)) {
 			return newDenseTable(uint64(low), int(span)+1, s.acct)
 		}
 		x.coder.unhashed = false

@@ -76,7 +76,8 @@ func NewPartitioner(ctx context.Context, input Operator, keys []int, partitions,
 		acct:   env.Budget.workingAccount("repartition"),
 		spare:  &spareStores{limit: partitions * (queue + 2)},
 		stores: make([]*rowStore, partitions),
-		sels:   make([][]int32, partitions),
+		place:  newModulus(partitions),
+		ends:   make([]int32, partitions),
 		in:     input.Schema(),
 	}
 	for i := range r.stores {

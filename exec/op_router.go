@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"math"
+	"math/bits"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -18,8 +20,30 @@ type hashRouter struct {
 	hasher partitionHasher
 	acct   *Account
 	stores []*rowStore
-	sels   [][]int32
+	place  modulus // of hashes: their partition
+	parts  []int32 // by row of the batch: its partition
+	ends   []int32 // by partition: where its rows end in sel
+	sel    []int32 // rows of the batch, by partition
 	spare  *spareStores
+}
+
+// modulus is a divisor whose remainders take no division. A hash modulo the number
+// of partitions is a row's partition, which all nodes of a query must agree on.
+type modulus struct{ by, inverse uint64 }
+
+func newModulus(by int) modulus {
+	return modulus{by: uint64(by), inverse: math.MaxUint64 / uint64(by)}
+}
+
+// of is x modulo the divisor: the quotient that the inverse gives is right or one
+// too small.
+func (m modulus) of(x uint64) uint64 {
+	q, _ := bits.Mul64(x, m.inverse)
+	r := x - q*m.by
+	if r >= m.by {
+		r -= m.by
+	}
+	return r
 }
 
 // spareStores are stores whose rows have been read. Filling them again saves
@@ -77,14 +101,10 @@ func (s *spareStores) close() {
 func (r *hashRouter) schema() *arrow.Schema { return r.in }
 
 func (r *hashRouter) add(f *Fanout, b *columnar.Batch) error {
-	for p := range r.sels {
-		r.sels[p] = r.sels[p][:0]
-	}
-	for i, h := range r.hasher.hash(b) {
-		p := partitionOf(h, len(r.sels))
-		r.sels[p] = append(r.sels[p], int32(rowAt(b.Sel, i)))
-	}
-	for p, sel := range r.sels {
+	from := int32(0)
+	for p, to := range r.divide(b) {
+		sel := r.sel[from:to]
+		from = to
 		if len(sel) == 0 {
 			continue
 		}
@@ -104,11 +124,45 @@ func (r *hashRouter) add(f *Fanout, b *columnar.Batch) error {
 	return nil
 }
 
+// divide sorts the rows of a batch into sel by partition and returns where those
+// of each end.
+func (r *hashRouter) divide(b *columnar.Batch) []int32 {
+	hashes := r.hasher.hash(b)
+	r.parts, r.sel = resize(r.parts, len(hashes)), resize(r.sel, len(hashes))
+	parts, sel, ends, place := r.parts[:len(hashes)], r.sel, r.ends, r.place
+	clear(ends)
+	for i, h := range hashes {
+		p := int32(place.of(h))
+		parts[i] = p
+		ends[p]++
+	}
+	start := int32(0)
+	for p, n := range ends {
+		ends[p], start = start, start+n
+	}
+	if b.Sel == nil {
+		for i, p := range parts {
+			sel[ends[p]] = int32(i)
+			ends[p]++
+		}
+		return ends
+	}
+	rows := b.Sel[:len(parts)]
+	for i, p := range parts {
+		sel[ends[p]] = rows[i]
+		ends[p]++
+	}
+	return ends
+}
+
 // send hands the rows gathered for a partition over, with their memory.
 func (r *hashRouter) send(f *Fanout, p int) error {
 	full := r.stores[p]
 	if r.stores[p] = r.spare.take(r.acct); r.stores[p] == nil {
 		r.stores[p] = full.successor()
+		if err := r.stores[p].presize(full.rows); err != nil {
+			return err
+		}
 	}
 	acct := r.acct.split(full.held())
 	return f.send(&ownedBatch{batch: full.batch(), acct: acct, store: full, spare: r.spare}, f.outputs[p:p+1])

@@ -1,12 +1,30 @@
 package exec
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"skein/catalog"
 	"skein/columnar"
 )
+
+func TestModulus(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, by := range []int{1, 2, 3, 4, 5, 7, 8, 12, 63, 64, 1000, 1 << 20, math.MaxInt32} {
+		m := newModulus(by)
+		for _, x := range []uint64{0, 1, uint64(by) - 1, uint64(by), uint64(by) + 1, math.MaxUint64 - 1, math.MaxUint64} {
+			if m.of(x) != x%uint64(by) {
+				t.Errorf("%d modulo %d is %d", x, by, m.of(x))
+			}
+		}
+		for range 10_000 {
+			if x := random.Uint64(); m.of(x) != x%uint64(by) {
+				t.Fatalf("%d modulo %d is %d", x, by, m.of(x))
+			}
+		}
+	}
+}
 
 // TestPartitionerFillsReadBatchesAgain reads many more rows than may wait, of every
 // layout of texts: memory stays what the queues take, and a batch keeps its rows

@@ -130,6 +130,21 @@ func (c *colStore) successor() *colStore {
 	return next
 }
 
+// presize makes room for n rows of the columns of fixed width of an empty store,
+// so that they need not grow there step by step.
+func (s *rowStore) presize(n int) error {
+	for _, c := range s.cols {
+		if c.width == 0 {
+			continue
+		}
+		var err error
+		if c.fixed, err = growSlice(c.acct, c.fixed, n*c.width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // held is the memory that the store has reserved.
 func (s *rowStore) held() int64 {
 	total := int64(0)

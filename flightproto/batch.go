@@ -37,6 +37,8 @@ type BatchWriter struct {
 	schema   *arrow.Schema
 	payloads *payloadWriter
 	small    gathered
+	codes    bool          // texts may be sent as dictionaries
+	dicts    *dictionaries // of a stream that does so
 }
 
 // NewBatchWriter starts a stream of batches of the given physical schema. The
@@ -50,12 +52,18 @@ func NewStreamWriter(to flight.DataStreamWriter, schema *StreamSchema, descripto
 	return &BatchWriter{schema: schema.schema, payloads: newPayloadWriter(to, schema, descriptor)}
 }
 
+// SendDictionaries lets texts that come with dictionaries be sent with them: the
+// reader must be one that takes them (Ticket.dictionaries). It is called before
+// the first Write; such a stream carries no metadata, and its small batches are
+// not gathered, which would spell their texts out.
+func (w *BatchWriter) SendDictionaries() { w.codes = true }
+
 // Write sends the selected rows of a batch, in several messages when it is
 // large, and keeps no reference to it. Small batches are gathered; Close,
 // WriteMetadata and Forward send what was. Errors of the transport are returned
 // as it gave them.
 func (w *BatchWriter) Write(b *columnar.Batch) error {
-	if !w.small.takes(b) {
+	if w.codes || !w.small.takes(b) {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -94,7 +102,18 @@ func (w *BatchWriter) WriteLast(b *columnar.Batch, metadata []byte) error {
 
 func (w *BatchWriter) write(b *columnar.Batch, metadata []byte) error {
 	w.small.sent += b.Rows()
-	record, err := columnar.ToArrow(b, w.schema)
+	schema := w.schema
+	if w.codes && w.dicts == nil && !w.payloads.schemaSent {
+		w.dicts = newDictionaries(b, schema, w.payloads)
+	}
+	if w.dicts != nil {
+		var err error
+		if b, err = w.dicts.coded(b); err != nil {
+			return err
+		}
+		schema = w.dicts.schema
+	}
+	record, err := columnar.ToArrow(b, schema)
 	if err != nil {
 		return err
 	}
@@ -107,6 +126,9 @@ func (w *BatchWriter) write(b *columnar.Batch, metadata []byte) error {
 func (w *BatchWriter) writeRecord(record arrow.RecordBatch, metadata []byte) error {
 	rows := record.NumRows()
 	if rows <= 1 || recordBytes(record) <= targetMessageBytes {
+		if w.dicts != nil {
+			return w.dicts.write(record, metadata)
+		}
 		return w.payloads.sendRecord(record, metadata)
 	}
 	for i, half := range [][2]int64{{0, rows / 2}, {rows / 2, rows}} {
@@ -193,6 +215,7 @@ type BatchReader struct {
 	schema   *arrow.Schema
 	from     *counted
 	reader   *flight.Reader
+	importer columnar.Importer
 	metadata []byte
 	done     bool
 }
@@ -248,7 +271,7 @@ func (r *BatchReader) Next() (*columnar.Batch, error) {
 		if record.NumRows() == 0 {
 			continue
 		}
-		batch, err := columnar.FromRecord(record, r.schema)
+		batch, err := r.importer.FromRecord(record, r.schema)
 		if err != nil {
 			return nil, r.end(err)
 		}
@@ -284,13 +307,15 @@ func (r *BatchReader) Close() {
 }
 
 // checkSchema compares types by position: names and nullability were agreed on
-// in the plan.
+// in the plan. Texts may come with dictionaries.
 func checkSchema(got, want *arrow.Schema) error {
 	if got.NumFields() != want.NumFields() {
 		return sqlstate.New(sqlstate.ProtocolViolation, "stream has %d columns, expected %d", got.NumFields(), want.NumFields())
 	}
 	for i := range want.NumFields() {
-		if g, w := got.Field(i), want.Field(i); !arrow.TypeEqual(g.Type, w.Type) {
+		g, w := got.Field(i), want.Field(i)
+		text := w.Type.ID() == arrow.STRING || w.Type.ID() == arrow.BINARY
+		if !arrow.TypeEqual(g.Type, w.Type) && !(text && arrow.TypeEqual(g.Type, codesOf(w.Type))) {
 			return sqlstate.New(sqlstate.ProtocolViolation, "stream column %q is of type %s, expected %s", g.Name, g.Type, w.Type)
 		}
 	}

@@ -221,8 +221,10 @@ func (c *Conn) unread(ctx context.Context, err error) error {
 
 // Fetch pulls one exchange of a registered fragment, whose plan says it sends
 // schema (public or physical types). Ctx bounds the whole stream; end it with
-// Close, which cancels the fragment if rows were left.
+// Close, which cancels the fragment if rows were left. The ticket is the stream's
+// from here on.
 func (c *Conn) Fetch(ctx context.Context, ticket *pb.Ticket, schema *arrow.Schema) (*Stream, error) {
+	ticket.Dictionaries = true
 	get, cancel, err := c.get(ctx, ticket)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func sampleTicket() *pb.Ticket {
-	return &pb.Ticket{QueryId: "q-1", Fragment: 3, Exchange: 7, MetadataVersion: 42, TabletGeneration: 2, Authorization: []byte{1, 2, 3}}
+	return &pb.Ticket{QueryId: "q-1", Fragment: 3, Exchange: 7, MetadataVersion: 42, TabletGeneration: 2, Authorization: []byte{1, 2, 3}, Dictionaries: true}
 }
 
 func sampleWriteHeader() *pb.WriteHeader {

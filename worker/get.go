@@ -39,7 +39,7 @@ func (s *Server) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer
 	if err != nil {
 		return flightproto.ToStatus(err)
 	}
-	return flightproto.ToStatus(s.stream(out, start, stream))
+	return flightproto.ToStatus(s.stream(out, start, ticket.GetDictionaries(), stream))
 }
 
 // startRiding registers the fragments that a ticket brings along. The answer to
@@ -59,7 +59,7 @@ func (s *Server) startRiding(stream flight.FlightService_DoGetServer, ticket *pb
 // ends. Sending blocks while a consumer does not read, whatever happens to the
 // query, and only the end of the RPC unblocks it: so it is done by a goroutine
 // that the RPC need not wait for.
-func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoGetServer) error {
+func (s *Server) stream(out *output, start, dictionaries bool, stream flight.FlightService_DoGetServer) error {
 	f := out.fragment
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
@@ -69,7 +69,7 @@ func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoG
 		s.tasks.Go(func() { s.runShared(f) })
 	}
 	done := make(chan error, 1)
-	s.tasks.Go(func() { done <- s.deliver(ctx, out, stream) })
+	s.tasks.Go(func() { done <- s.deliver(ctx, out, dictionaries, stream) })
 	select {
 	case err := <-done:
 		return err
@@ -81,11 +81,15 @@ func (s *Server) stream(out *output, start bool, stream flight.FlightService_DoG
 	}
 }
 
-// deliver sends the rows of an output.
-func (s *Server) deliver(ctx context.Context, out *output, stream flight.FlightService_DoGetServer) (err error) {
+// deliver sends the rows of an output, with dictionaries if the consumer takes
+// them and the rows move between workers.
+func (s *Server) deliver(ctx context.Context, out *output, dictionaries bool, stream flight.FlightService_DoGetServer) (err error) {
 	f := out.fragment
 	writer := flightproto.NewStreamWriter(stream, out.stream, nil)
 	if f.shared != nil {
+		if dictionaries {
+			writer.SendDictionaries()
+		}
 		err = s.sendShared(ctx, out, func(b *columnar.Batch) error { return sent(func() error { return writer.Write(b) }) })
 	} else {
 		defer s.registry.end(f)

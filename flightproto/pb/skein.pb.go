@@ -3266,7 +3266,10 @@ type Ticket struct {
 	TabletGeneration uint64                 `protobuf:"varint,5,opt,name=tablet_generation,json=tabletGeneration,proto3" json:"tablet_generation,omitempty"`
 	Authorization    []byte                 `protobuf:"bytes,6,opt,name=authorization,proto3" json:"authorization,omitempty"`
 	// Registers the fragments before one is pulled, in place of a start action.
-	Start         *StartRequest `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
+	Start *StartRequest `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
+	// The consumer takes texts as Arrow dictionaries with int32 codes, too; it
+	// says so for streams that it decodes.
+	Dictionaries  bool `protobuf:"varint,8,opt,name=dictionaries,proto3" json:"dictionaries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3348,6 +3351,13 @@ func (x *Ticket) GetStart() *StartRequest {
 		return x.Start
 	}
 	return nil
+}
+
+func (x *Ticket) GetDictionaries() bool {
+	if x != nil {
+		return x.Dictionaries
+	}
+	return false
 }
 
 // Action skein.cancel: ends all fragments of a query. Unknown queries are
@@ -5093,7 +5103,7 @@ const file_skein_proto_rawDesc = "" +
 	"\tfragments\x18\x01 \x03(\v2\x12.skein.v1.FragmentR\tfragments\x120\n" +
 	"\texchanges\x18\x02 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\"%\n" +
 	"\rStartResponse\x12\x14\n" +
-	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\x87\x02\n" +
+	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\xab\x02\n" +
 	"\x06Ticket\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
 	"\bfragment\x18\x02 \x01(\rR\bfragment\x12\x1a\n" +
@@ -5101,7 +5111,8 @@ const file_skein_proto_rawDesc = "" +
 	"\x10metadata_version\x18\x04 \x01(\x04R\x0fmetadataVersion\x12+\n" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
 	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
-	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\"\x86\x01\n" +
+	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\x12\"\n" +
+	"\fdictionaries\x18\b \x01(\bR\fdictionaries\"\x86\x01\n" +
 	"\rCancelRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12$\n" +
