@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 
 type options struct {
 	scale, skein, cache, parquet, scratch string
+	only                                  string
 	runs, tablets, workers, clients       int
 	soak                                  time.Duration
 }
@@ -49,6 +51,7 @@ func mainError(ctx context.Context, args []string) (err error) {
 	fs.StringVar(&o.cache, "cache", ".data", "directory for generated tables")
 	fs.StringVar(&o.parquet, "parquet", "", "directory with the tables as Parquet, instead of generating them")
 	fs.StringVar(&o.scratch, "scratch", "", "where data directories are made (default the system's)")
+	fs.StringVar(&o.only, "only", "", "one part to run on several workers: tpch, moved, cancel or soak (default all of them)")
 	fs.IntVar(&o.runs, "runs", 3, "warm runs of each query, of which the best counts")
 	fs.IntVar(&o.tablets, "tablets", 3, "tablets of each table but the smallest two")
 	fs.IntVar(&o.workers, "workers", 3, "workers that are compared with one")
@@ -59,6 +62,9 @@ func mainError(ctx context.Context, args []string) (err error) {
 	}
 	if fs.NArg() > 0 || o.runs < 1 || o.tablets < 2 || o.workers < 2 || o.clients < 0 {
 		return fmt.Errorf("unexpected arguments %v, or fewer than 1 run, 2 tablets or 2 workers", fs.Args())
+	}
+	if o.only != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == o.only }) {
+		return fmt.Errorf("there is no part %q", o.only)
 	}
 	if o.parquet == "" {
 		if o.parquet, err = tpchdata.Generate(ctx, o.cache, o.scale); err != nil {
@@ -72,41 +78,67 @@ func mainError(ctx context.Context, args []string) (err error) {
 	return measure(ctx, o)
 }
 
-// measure compares one worker with several, one after the other.
+// part is something to measure on several workers that hold TPC-H.
+type part struct {
+	name string
+	run  func(context.Context, *options, *skeinproc.Cluster, *skeinproc.Client) error
+}
+
+var parts = []part{{"tpch", nil}, {"moved", moved}, {"cancel", canceled}, {"soak", soak}}
+
+// measure runs the parts that are asked for, TPC-H on one worker first.
 func measure(ctx context.Context, o *options) error {
+	wanted := func(name string) bool { return o.only == "" || o.only == name }
 	alone := make([]answer, tpch.Count+1)
-	var missed []error
-	err := onCluster(ctx, o, 1, func(_ *skeinproc.Cluster, client *skeinproc.Client) error {
-		return queries(ctx, o, client, func(n int, a answer) { alone[n] = a })
-	})
-	if err != nil {
-		return err
-	}
-	err = onCluster(ctx, o, o.workers, func(cluster *skeinproc.Cluster, client *skeinproc.Client) error {
-		var one, several float64
-		fmt.Printf("query  1 worker ms  %d workers ms  ratio\n", o.workers)
-		err := queries(ctx, o, client, func(n int, a answer) {
-			one, several = one+alone[n].took, several+a.took
-			fmt.Printf("Q%-4d %12.1f %13.1f %6.2f\n", n, alone[n].took, a.took, a.took/alone[n].took)
-			if d := compare.Difference(a.rows, alone[n].rows, tpch.OrderedBy(n)); d != "" {
-				missed = append(missed, fmt.Errorf("query %d gives other rows on %d workers: %s", n, o.workers, d))
-			}
+	if wanted("tpch") {
+		err := onCluster(ctx, o, 1, func(_ *skeinproc.Cluster, client *skeinproc.Client) error {
+			return queries(ctx, o, client, func(n int, a answer) { alone[n] = a })
 		})
 		if err != nil {
 			return err
 		}
-		fmt.Printf("total %12.1f %13.1f %6.2f (at most %.1f)\n", one, several, several/one, mostSpread)
-		if several > mostSpread*one {
-			missed = append(missed, fmt.Errorf("%d workers take %.2f times as long as one", o.workers, several/one))
-		}
-		for _, then := range []func(context.Context, *options, *skeinproc.Cluster, *skeinproc.Client) error{moved, soak} {
-			if err := then(ctx, o, cluster, client); err != nil {
+	}
+	var missed []error
+	err := onCluster(ctx, o, o.workers, func(cluster *skeinproc.Cluster, client *skeinproc.Client) error {
+		for _, p := range parts {
+			if !wanted(p.name) {
+				continue
+			}
+			run := p.run
+			if run == nil {
+				run = func(ctx context.Context, o *options, _ *skeinproc.Cluster, client *skeinproc.Client) error {
+					return spread(ctx, o, client, alone)
+				}
+			}
+			if err := run(ctx, o, cluster, client); err != nil {
 				missed = append(missed, err)
 			}
 		}
 		return nil
 	})
 	return errors.Join(append(missed, err)...)
+}
+
+// spread compares TPC-H on several workers with that on one.
+func spread(ctx context.Context, o *options, client *skeinproc.Client, alone []answer) error {
+	var missed []error
+	var one, several float64
+	fmt.Printf("query  1 worker ms  %d workers ms  ratio\n", o.workers)
+	err := queries(ctx, o, client, func(n int, a answer) {
+		one, several = one+alone[n].took, several+a.took
+		fmt.Printf("Q%-4d %12.1f %13.1f %6.2f\n", n, alone[n].took, a.took, a.took/alone[n].took)
+		if d := compare.Difference(a.rows, alone[n].rows, tpch.OrderedBy(n)); d != "" {
+			missed = append(missed, fmt.Errorf("query %d gives other rows on %d workers: %s", n, o.workers, d))
+		}
+	})
+	if err != nil {
+		return errors.Join(append(missed, err)...)
+	}
+	fmt.Printf("total %12.1f %13.1f %6.2f (at most %.1f)\n", one, several, several/one, mostSpread)
+	if several > mostSpread*one {
+		missed = append(missed, fmt.Errorf("%d workers take %.2f times as long as one", o.workers, several/one))
+	}
+	return errors.Join(missed...)
 }
 
 // answer is the rows of a query and its best time in milliseconds.

@@ -1,10 +1,10 @@
 package skeinproc
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -112,7 +112,7 @@ type Usage struct {
 func (c *Cluster) Usage(ctx context.Context) (Usage, error) {
 	var u Usage
 	for i, cmd := range c.procs {
-		n, err := goroutines(ctx, c.metrics[i])
+		n, err := metric(ctx, c.metrics[i], "go_goroutines")
 		if err != nil {
 			return u, fmt.Errorf("asking process %d for its metrics: %w", i+1, err)
 		}
@@ -122,7 +122,32 @@ func (c *Cluster) Usage(ctx context.Context) (Usage, error) {
 	return u, nil
 }
 
-func goroutines(ctx context.Context, address string) (int64, error) {
+// Fragments is how many fragments of queries all workers hold, those that are
+// being cancelled included.
+func (c *Cluster) Fragments(ctx context.Context) (int64, error) {
+	var total int64
+	for i, address := range c.metrics[:len(c.metrics)-1] {
+		n, err := metric(ctx, address, "skein_worker_fragments")
+		if err != nil {
+			return 0, fmt.Errorf("asking worker %d for its metrics: %w", i+1, err)
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// ProcessorTime is what all workers have used so far, 0 where the operating system
+// does not tell. It counts in steps of some milliseconds.
+func (c *Cluster) ProcessorTime() time.Duration {
+	var total time.Duration
+	for _, cmd := range c.procs[:len(c.procs)-1] {
+		total += processorTime(cmd.Process.Pid)
+	}
+	return total
+}
+
+// metric asks a process for one of its metrics, which has no labels.
+func metric(ctx context.Context, address, name string) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		return 0, err
@@ -132,12 +157,16 @@ func goroutines(ctx context.Context, address string) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }() // only read
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
+	body, err := io.ReadAll(response.Body)       // to its end, so that the connection is used again
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.SplitSeq(string(body), "\n") {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strconv.ParseInt(value, 10, 64)
 		}
 	}
-	return 0, errors.New("no go_goroutines among the metrics")
+	return 0, fmt.Errorf("no %s among the metrics", name)
 }
 
 // DiskBytes is the space that the data directories' files take on disk.

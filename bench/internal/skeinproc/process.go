@@ -118,6 +118,32 @@ func procStatus(pid int, field string) int64 {
 	return 0
 }
 
+// clockTick is the unit of the times in a process's stat file.
+const clockTick = 10 * time.Millisecond
+
+// processorTime reads the user and system time of a process.
+func processorTime(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold spaces
+	fields := strings.Fields(rest)
+	const user, system = 11, 12
+	if len(fields) <= system {
+		return 0
+	}
+	var ticks int64
+	for _, field := range []string{fields[user], fields[system]} {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick
+}
+
 // DiskBytes is the space that the data directory's files take on disk.
 func (p *Process) DiskBytes() (int64, error) { return diskBytes(p.data) }
 
