@@ -146,7 +146,7 @@ func (r *refillOp) settle(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := r.rank(); err != nil {
+		if err := r.rank(ctx); err != nil {
 			return err
 		}
 		reading = reading[:0]
@@ -217,7 +217,7 @@ func (r *refillOp) receive(ctx context.Context, i int) error {
 }
 
 // rank puts the best k candidates in order.
-func (r *refillOp) rank() error {
+func (r *refillOp) rank(ctx context.Context) error {
 	work := sortSpace{acct: r.acct}
 	defer work.free()
 	if err := work.alloc(r.store.rows); err != nil {
@@ -226,7 +226,9 @@ func (r *refillOp) rank() error {
 	for i := range work.entries {
 		work.entries[i] = sortEntry{word: r.keys.word(i, 0), row: int32(i)}
 	}
-	sortEntries(work.entries, work.scratch, &r.keys)
+	if err := sortEntries(ctx, work.entries, work.scratch, &r.keys); err != nil {
+		return err
+	}
 	keep := min(r.k, len(work.entries))
 	var err error
 	if r.ranked, err = growSlice(r.acct, r.ranked[:0], keep); err != nil {

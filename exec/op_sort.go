@@ -1,8 +1,6 @@
 package exec
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -247,7 +245,9 @@ func sortStore(ctx context.Context, store *rowStore, coder *sortKeyCoder, acct *
 		return nil, err
 	}
 	defer keys.free(acct)
-	sortEntries(work.entries, work.scratch, keys)
+	if err := sortEntries(ctx, work.entries, work.scratch, keys); err != nil {
+		return nil, err
+	}
 	order, err := growSlice[int32](acct, nil, len(work.entries))
 	if err != nil {
 		return nil, err
@@ -321,91 +321,4 @@ func (w *sortSpace) alloc(n int) error {
 func (w *sortSpace) free() {
 	w.entries = freeSlice(w.acct, w.entries)
 	w.scratch = freeSlice(w.acct, w.scratch)
-}
-
-// sortEntry is one row to be sorted: 8 bytes of its key and its number, which
-// is also its place in the order of arrival.
-type sortEntry struct {
-	word uint64
-	row  int32
-}
-
-const (
-	radixMinimum  = 512 // shorter runs are sorted by comparing
-	radixMaxDepth = 6   // words compared by radix before whole keys are
-)
-
-// sortEntries orders entries, which are in row order, by key and row. keys is
-// indexed by row, or nil when the words hold the whole key.
-func sortEntries(entries, scratch []sortEntry, keys *sortKeys) {
-	sortWords(entries, scratch)
-	if keys != nil {
-		sortTies(entries, scratch, keys, 1)
-	}
-}
-
-// sortTies orders the runs of equal words by the rest of their keys, of which
-// the first depth words are known to be equal within a run.
-func sortTies(entries, scratch []sortEntry, keys *sortKeys, depth int) {
-	for lo := 0; lo < len(entries); {
-		hi := lo + 1
-		for hi < len(entries) && entries[hi].word == entries[lo].word {
-			hi++
-		}
-		run := entries[lo:hi]
-		lo = hi
-		if len(run) == 1 || len(keys.key(int(run[0].row))) <= depth*8 {
-			continue
-		}
-		if depth >= radixMaxDepth {
-			slices.SortFunc(run, func(a, b sortEntry) int {
-				c := bytes.Compare(keys.key(int(a.row))[depth*8:], keys.key(int(b.row))[depth*8:])
-				return cmp.Or(c, cmp.Compare(a.row, b.row))
-			})
-			continue
-		}
-		for i := range run {
-			run[i].word = keys.word(int(run[i].row), depth)
-		}
-		sortWords(run, scratch[:len(run)])
-		sortTies(run, scratch, keys, depth+1)
-	}
-}
-
-// sortWords orders entries, which are in row order, by word and row: by
-// least-significant-digit radix sort, skipping bytes that are the same in all.
-func sortWords(entries, scratch []sortEntry) {
-	if len(entries) < radixMinimum {
-		slices.SortFunc(entries, func(a, b sortEntry) int {
-			return cmp.Or(cmp.Compare(a.word, b.word), cmp.Compare(a.row, b.row))
-		})
-		return
-	}
-	var counts [8][256]int32
-	for _, e := range entries {
-		for d := range counts {
-			counts[d][byte(e.word>>(8*d))]++
-		}
-	}
-	from, to := entries, scratch
-	for d := range counts {
-		shift := 8 * d
-		if counts[d][byte(from[0].word>>shift)] == int32(len(from)) {
-			continue
-		}
-		sum := int32(0)
-		for i, n := range counts[d] {
-			counts[d][i] = sum
-			sum += n
-		}
-		for _, e := range from {
-			at := &counts[d][byte(e.word>>shift)]
-			to[*at] = e
-			*at++
-		}
-		from, to = to, from
-	}
-	if &from[0] != &entries[0] {
-		copy(entries, from)
-	}
 }

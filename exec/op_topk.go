@@ -131,13 +131,13 @@ func (t *topKOp) consume(ctx context.Context) error {
 			return err
 		}
 		if b == nil {
-			return t.prune()
+			return t.prune(ctx)
 		}
 		if err := t.add(b); err != nil {
 			return err
 		}
 		if t.store.rows >= pruneAt {
-			if err := t.prune(); err != nil {
+			if err := t.prune(ctx); err != nil {
 				return err
 			}
 		}
@@ -232,7 +232,7 @@ func (t *topKOp) keepKeys(from *sortKeys, pos []int32) error {
 // prune sorts the candidates and keeps the best k. That the kept rows are then
 // in key order does not disturb ties: among equal keys it is still the order
 // of arrival.
-func (t *topKOp) prune() error {
+func (t *topKOp) prune(ctx context.Context) error {
 	n := t.store.rows
 	work := sortSpace{acct: t.acct}
 	defer work.free()
@@ -242,7 +242,9 @@ func (t *topKOp) prune() error {
 	for i := range work.entries {
 		work.entries[i] = sortEntry{word: t.keys.word(i, 0), row: int32(i)}
 	}
-	sortEntries(work.entries, work.scratch, &t.keys)
+	if err := sortEntries(ctx, work.entries, work.scratch, &t.keys); err != nil {
+		return err
+	}
 	keep := min(n, t.k)
 	rows := make([]int32, keep)
 	for i := range rows {
