@@ -68,14 +68,17 @@ func (j *joinOp) dropMatched() {
 	}
 }
 
-// maxLoopBlocks bounds how many pairs are tried between two looks at the context.
+// maxLoopBlocks bounds how many pairs are tried for one batch of output.
 const maxLoopBlocks = 64
 
 // matchBuildBlocks pairs probe rows, one by one, with blocks of the build side,
 // until the output is about full or the batch ends.
-func (j *joinOp) matchBuildBlocks() (*columnar.Batch, error) {
+func (j *joinOp) matchBuildBlocks(ctx context.Context) (*columnar.Batch, error) {
 	plain := j.residual == nil && j.spec.pairs && !j.spec.markBuild && !j.spec.markProbe
 	for range maxLoopBlocks {
+		if err := canceled(ctx); err != nil {
+			return nil, err
+		}
 		probe := int32(rowAt(j.sel, j.at))
 		lo, hi := j.skip, min(j.skip+columnar.BatchRows, j.build.store.rows)
 		for i, v := range j.batch.Cols {

@@ -136,7 +136,7 @@ func (j *joinOp) Next(ctx context.Context) (*columnar.Batch, error) {
 		case joinFetch:
 			err = j.fetch(ctx)
 		case joinMatch:
-			out, err = j.match()
+			out, err = j.match(ctx)
 		case joinRest:
 			out, err = j.restOf(ctx, j.batch)
 			j.batch, j.phase = nil, joinFetch
@@ -221,11 +221,11 @@ func (j *joinOp) fetch(ctx context.Context) error {
 }
 
 // match pairs the next rows of the probe batch.
-func (j *joinOp) match() (*columnar.Batch, error) {
+func (j *joinOp) match(ctx context.Context) (*columnar.Batch, error) {
 	j.probeRows, j.buildRows = j.probeRows[:0], j.buildRows[:0]
 	switch {
 	case j.byBuild:
-		return j.matchBuildBlocks()
+		return j.matchBuildBlocks(ctx)
 	case j.coder == nil:
 		return j.matchProbeBlock()
 	case !j.spec.pairs && j.residual == nil:

@@ -84,15 +84,22 @@ func cancelOne(ctx context.Context, cluster *skeinproc.Cluster, client *skeinpro
 	return took, used, nil
 }
 
-// awaitFragments asks the workers, without a pause, until the number of fragments
-// they have is as wanted.
+// awaitFragments asks the workers until the number of fragments they have is as
+// wanted, with pauses, for asking takes them time as well.
 func awaitFragments(ctx context.Context, cluster *skeinproc.Cluster, wanted func(int64) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
+	pace := time.NewTicker(2 * time.Millisecond)
+	defer pace.Stop()
 	for {
 		n, err := cluster.Fragments(ctx)
 		if err != nil || wanted(n) {
 			return err
+		}
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
