@@ -6,6 +6,8 @@ SF      ?= 1
 FUZZ    ?= 10s
 SEED    ?= 1
 N       ?= 10000
+SECONDS ?= 60
+CLIENTS ?= 100
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X main.release=$(VERSION))
 
@@ -53,6 +55,10 @@ bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
 .PHONY: bench-cluster
 bench-cluster: build ## Three workers against one with TPC-H, joins over exchanges, and 100 clients at once
 	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
+.PHONY: bench-soak
+bench-soak: build ## CLIENTS=100 read, write, ingest and cancel at once for SECONDS=60, twice; nothing may stay behind
+	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --only soak --sf 0.1 --clients $(CLIENTS) --soak $(SECONDS)s --skein ../bin/skein $(BENCH_FLAGS)
 
 .PHONY: bench-store
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"skein/bench/internal/compare"
@@ -43,8 +42,9 @@ func mixed() ([]string, error) {
 	return list, nil
 }
 
-// soak lets many clients ask mixed queries, in two rounds. No answer may be an
-// error or differ, and the second round may leave no more than the first.
+// soak lets many clients ask mixed queries, write, ingest and cancel, in two
+// rounds. No answer may be an error or differ, all that was written must be there,
+// and the second round may leave no more goroutines and memory than the first.
 func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *skeinproc.Client) error {
 	if o.clients == 0 {
 		return nil
@@ -52,6 +52,9 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 	texts, err := mixed()
 	if err != nil {
 		return err
+	}
+	if err := client.Exec(ctx, soakTable); err != nil {
+		return fmt.Errorf("creating a table: %w", err)
 	}
 	want := make([]compare.Rows, len(texts))
 	for i, text := range texts {
@@ -61,9 +64,9 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 	}
 	var after [2]skeinproc.Usage
 	for round := range after {
-		asked, err := crowd(ctx, o, cluster.Address, texts, want)
+		done, err := crowd(ctx, o, cluster.Address, round, texts, want)
 		if err != nil {
-			return err
+			return fmt.Errorf("after %s: %w", done, err)
 		}
 		most := skeinproc.Usage{Goroutines: 1 << 40, Memory: 1 << 60}
 		if round == 1 {
@@ -73,8 +76,8 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 		if after[round], err = settle(ctx, cluster, most); err != nil {
 			return err
 		}
-		fmt.Printf("%d clients for %s: %d answers, then %d goroutines and %d MiB\n",
-			o.clients, o.soak, asked, after[round].Goroutines, after[round].Memory>>20)
+		fmt.Printf("%d clients for %s: %s, then %d goroutines and %d MiB\n",
+			o.clients, o.soak, done, after[round].Goroutines, after[round].Memory>>20)
 		if after[round].Goroutines > most.Goroutines || after[round].Memory > most.Memory {
 			return fmt.Errorf("the second round left %+v, the first one %+v", after[1], after[0])
 		}
@@ -82,17 +85,17 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 	return nil
 }
 
-// crowd runs one round and returns the number of answers.
-func crowd(ctx context.Context, o *options, address string, texts []string, want []compare.Rows) (int64, error) {
+// crowd runs one round and tells what was done.
+func crowd(ctx context.Context, o *options, address string, round int, texts []string, want []compare.Rows) (*totals, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	end := time.Now().Add(o.soak)
-	var asked atomic.Int64
+	done := &totals{}
 	errs := make([]error, o.clients)
 	var all sync.WaitGroup
 	for i := range o.clients {
 		all.Go(func() {
-			if errs[i] = one(ctx, address, i, end, texts, want, &asked); errs[i] != nil {
+			if errs[i] = soakOne(ctx, address, round, i, end, texts, want, done); errs[i] != nil {
 				cancel()
 			}
 		})
@@ -100,33 +103,10 @@ func crowd(ctx context.Context, o *options, address string, texts []string, want
 	all.Wait()
 	for _, err := range errs { // the others were canceled
 		if err != nil && !errors.Is(err, context.Canceled) {
-			return 0, err
+			return done, err
 		}
 	}
-	return asked.Load(), ctx.Err()
-}
-
-func one(ctx context.Context, address string, i int, end time.Time, texts []string, want []compare.Rows, asked *atomic.Int64) (err error) {
-	client, err := skeinproc.Dial(address)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	for n := i; time.Now().Before(end); n++ {
-		at := n % len(texts)
-		rows, _, err := client.Query(ctx, texts[at])
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return fmt.Errorf("client %d: %s: %w", i, texts[at], err)
-		}
-		if d := compare.Difference(rows, want[at], nil); d != "" {
-			return fmt.Errorf("client %d: %s: other rows: %s", i, texts[at], d)
-		}
-		asked.Add(1)
-	}
-	return nil
+	return done, ctx.Err()
 }
 
 // settle waits until the cluster uses no more than a bound and no less than the
