@@ -152,7 +152,7 @@ func (s *soaker) cancel(ctx context.Context) error {
 
 // check compares the client's rows with what it has written.
 func (s *soaker) check(ctx context.Context) error {
-	rows, _, err := s.client.Query(ctx, fmt.Sprintf("SELECT count(*), count(DISTINCT id), coalesce(sum(n), 0) FROM soaked WHERE client = %d", s.id))
+	rows, _, err := s.client.Query(ctx, fmt.Sprintf("SELECT count(*) || ' ' || count(DISTINCT id) || ' ' || coalesce(sum(n), 0) FROM soaked WHERE client = %d", s.id))
 	if err != nil {
 		return err
 	}
