@@ -18,8 +18,7 @@ import (
 	"skein/gateway/system"
 )
 
-// catalogName is the one SQL catalog of a cluster.
-const catalogName = "skein"
+const catalogName = system.Catalog
 
 // The types of tables, as SQL clients name them.
 const (
@@ -134,7 +133,7 @@ func (s *sqlService) DoGetDBSchemas(ctx context.Context, cmd flightsql.GetDBSche
 
 // schemaNames are the schemas that have tables, and the default one.
 func schemaNames(tables []*catalog.Table) []string {
-	names := []string{catalog.DefaultSchema, system.Schema}
+	names := append(system.Schemas(), catalog.DefaultSchema)
 	for _, t := range tables {
 		names = append(names, t.Schema)
 	}

@@ -365,6 +365,11 @@ func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.
 	if t, ok := s.gw.directory.Current().meta.TableNamed(schema, name); ok {
 		return t, nil
 	}
+	if schema == catalog.DefaultSchema {
+		if t, ok := system.Lookup(system.ImplicitSchema, name); ok {
+			return t, nil
+		}
+	}
 	snap, err := s.gw.directory.Fresh(ctx)
 	if err != nil {
 		return nil, err

@@ -21,11 +21,11 @@ type systemTables struct {
 }
 
 // OpenScan makes the rows of a system table.
-func (s systemTables) OpenScan(_ context.Context, scan *planner.TabletScan, _ int) ([]exec.Operator, error) {
+func (s systemTables) OpenScan(ctx context.Context, scan *planner.TabletScan, _ int) ([]exec.Operator, error) {
 	if !scan.Table.System {
 		return nil, sqlstate.New(sqlstate.InternalError, "a tablet scan was planned on the coordinator")
 	}
-	rows, err := system.Read(scan.Table, s.state())
+	rows, err := system.Read(scan.Table, s.state(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,9 @@ func (s systemTables) OpenScan(_ context.Context, scan *planner.TabletScan, _ in
 	return []exec.Operator{&heldBatch{arrow.NewSchema(fields, nil), &columnar.Batch{Len: rows.Len, Cols: columns}}}, nil
 }
 
-func (s systemTables) state() *system.State {
+func (s systemTables) state(ctx context.Context) *system.State {
 	state := &system.State{Meta: s.snap.meta, Status: s.snap.status, Stats: func(t *catalog.Table) planner.TableStats { return s.snap.stats[t.ID] }}
+	state.Version, state.User = s.gw.cfg.Version, s.gw.cfg.Identify(ctx).User
 	for _, q := range s.gw.queries.list() {
 		state.Queries = append(state.Queries, system.Query{ID: q.id, Text: q.text, Started: q.started})
 	}

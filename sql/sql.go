@@ -92,3 +92,6 @@ const (
 	MaxTableRefs = bind.MaxTableRefs
 	MaxColumns   = bind.MaxColumns
 )
+
+// PostgresVersion is the version of PostgreSQL whose grammar is read.
+const PostgresVersion = "17.0"

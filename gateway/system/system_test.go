@@ -1,6 +1,7 @@
 package system
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,11 @@ func twoNodes() *State {
 // column returns a table's column as texts and integers, NULL as nil.
 func column(t *testing.T, state *State, name, columnName string) []any {
 	t.Helper()
-	descriptor, ok := Lookup(Schema, name)
+	schema, plain, qualified := strings.Cut(name, ".")
+	if !qualified {
+		schema, plain = Schema, name
+	}
+	descriptor, ok := Lookup(schema, plain)
 	if !ok {
 		t.Fatalf("no table %s", name)
 	}
@@ -96,7 +101,7 @@ func TestEmptyCluster(t *testing.T) {
 			t.Errorf("%s: %v", descriptor.Name, err)
 			continue
 		}
-		if batch.Len != 0 && descriptor.Name != "functions" {
+		if batch.Len != 0 && descriptor.Schema == Schema && descriptor.Name != "functions" {
 			t.Errorf("%s has %d rows", descriptor.Name, batch.Len)
 		}
 	}

@@ -52,6 +52,9 @@ func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, er
 	if err != nil {
 		return nil, err
 	}
+	if fn, ok := infoFuncs(name); ok {
+		return b.infoCall(name, fn, args, f.Location)
+	}
 	if name == "extract" && len(args) > 0 {
 		if name, err = b.extractFunction(args[0]); err != nil {
 			return nil, err

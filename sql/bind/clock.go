@@ -24,6 +24,12 @@ func (b *binder) now(location int32) planner.Expr {
 
 // sqlValue binds CURRENT_DATE and its like, in UTC.
 func (b *binder) sqlValue(f *pgquery.SQLValueFunction) (planner.Expr, error) {
+	if e, ok := b.who(f); ok {
+		return e, nil
+	}
+	if f.Op == pgquery.SQLValueFunctionOp_SVFOP_CURRENT_SCHEMA {
+		return b.at(&planner.Literal{Value: catalog.DefaultSchema, DataType: catalog.Text}, f.Location), nil
+	}
 	now := b.now(f.Location)
 	switch f.Op {
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP:
@@ -35,7 +41,7 @@ func (b *binder) sqlValue(f *pgquery.SQLValueFunction) (planner.Expr, error) {
 	case pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME:
 		return b.at(&planner.Cast{Arg: &planner.Cast{Arg: now, DataType: catalog.Timestamp}, DataType: catalog.Time}, f.Location), nil
 	}
-	return nil, b.unsupported(f.Location, "this form of CURRENT_TIME, CURRENT_USER or their like")
+	return nil, b.unsupported(f.Location, "this form of CURRENT_TIME or its like")
 }
 
 // clockValue is the current time as the value of the clock parameter.
