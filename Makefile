@@ -82,6 +82,10 @@ fuzz: ## Run each fuzz target for FUZZ=10s
 	  done; \
 	done
 
+.PHONY: fuzz-protocol
+fuzz-protocol: ## N=10000 calls with spoilt Flight messages of SEED=1 against a server
+	$(GO) test ./cmd/skein -run '^TestProtocol$$' -count=1 -v -timeout 60m -args -protocol.calls=$(N) -protocol.seed=$(SEED)
+
 .PHONY: clean
 clean: ## Remove what the other targets made
 	rm -rf bin .cluster bench/bin bench/.data bench/results examples/.cache examples/java_jdbc/target

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -125,6 +126,9 @@ func (cc *columnConverter) compile(from *planner.Column, input *arrow.Schema) er
 func (c *converter) convert(rec arrow.RecordBatch) (*columnar.Batch, error) {
 	in := &columnar.Batch{Len: int(rec.NumRows()), Cols: make([]*columnar.Vector, rec.NumCols())}
 	for i := range in.Cols {
+		if err := columnar.Validate(rec.Column(i)); err != nil {
+			return nil, c.in(c.physical.Field(i).Name, damaged(err))
+		}
 		v, err := columnar.FromArrow(rec.Column(i), c.physical.Field(i).Type)
 		if err != nil {
 			return nil, c.in(c.physical.Field(i).Name, err)
@@ -154,6 +158,16 @@ func (c *converter) convert(rec arrow.RecordBatch) (*columnar.Batch, error) {
 		out.Cols[i] = v
 	}
 	return out, nil
+}
+
+// damaged is what is wrong with an array that a client has sent. Texts inside
+// other layouts are only found out there.
+func damaged(err error) error {
+	code := sqlstate.ProtocolViolation
+	if strings.Contains(err.Error(), "utf8") {
+		code = sqlstate.InvalidByteSequence
+	}
+	return sqlstate.New(code, "the data sent is damaged: %w", err)
 }
 
 // checkValues refuses what an Arrow array can hold and its SQL type cannot.

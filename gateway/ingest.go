@@ -104,7 +104,11 @@ func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIn
 	}
 	replace := err == nil
 	definition := &catalog.Table{Schema: schema, Name: cmd.GetTable(), Partitioning: catalog.Partitioning{Kind: catalog.Unpartitioned}, Tablets: []catalog.Tablet{{}}}
-	if definition.Columns, err = ingestColumns(r.Schema()); err != nil {
+	sent, err := sentSchema(r)
+	if err != nil {
+		return nil, err
+	}
+	if definition.Columns, err = ingestColumns(sent); err != nil {
 		return nil, err
 	}
 	created, err := s.gw.createTable(ctx, definition, true)
@@ -171,9 +175,27 @@ func (s *sqlService) ingest(ctx context.Context, target *ingestTarget, r flight.
 	return rows, nil
 }
 
+// sentSchema is the schema of a stream of rows. The library reads it when it is
+// first asked for, and panics where it is damaged.
+func sentSchema(r flight.MessageReader) (schema *arrow.Schema, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			schema, err = nil, sqlstate.New(sqlstate.ProtocolViolation, "the schema of the rows is damaged: %v", p)
+		}
+	}()
+	if schema = r.Schema(); schema == nil {
+		return nil, sqlstate.New(sqlstate.ProtocolViolation, "the stream of rows has no schema")
+	}
+	return schema, nil
+}
+
 func (s *sqlService) ingestRows(ctx context.Context, target *ingestTarget, r flight.MessageReader) (int64, error) {
 	table := target.table
-	convert, err := newConverter(ctx, table, r.Schema())
+	sent, err := sentSchema(r)
+	if err != nil {
+		return 0, err
+	}
+	convert, err := newConverter(ctx, table, sent)
 	if err != nil {
 		return 0, err
 	}

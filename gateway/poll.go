@@ -333,12 +333,12 @@ func (s *sqlService) sendPolled(handle string, stream flight.FlightService_DoGet
 // the rows of that moment; one that was not, once.
 func (s *sqlService) RenewFlightEndpoint(ctx context.Context, req *flight.RenewFlightEndpointRequest) (*flight.FlightEndpoint, error) {
 	endpoint := req.GetEndpoint()
-	query, err := flightsql.GetStatementQueryTicket(endpoint.GetTicket())
-	if err != nil {
+	statement, ok := statementHandle(endpoint.GetTicket())
+	if !ok {
 		return nil, s.fail(ctx, sqlstate.New(sqlstate.FeatureNotSupported, "the endpoint is not one of a statement, whose results alone expire"))
 	}
 	ttl := s.gw.cfg.HandleTTL
-	if handle, polled := strings.CutPrefix(string(query.GetStatementHandle()), polledPrefix); polled {
+	if handle, polled := strings.CutPrefix(statement, polledPrefix); polled {
 		p, err := s.polled.get(handle)
 		if err != nil {
 			return nil, s.fail(ctx, err)
@@ -346,7 +346,7 @@ func (s *sqlService) RenewFlightEndpoint(ctx context.Context, req *flight.RenewF
 		ttl = polledTTL
 		p.idle.Reset(ttl)
 	} else {
-		q, err := s.planned.get(string(query.GetStatementHandle()))
+		q, err := s.planned.get(statement)
 		if err != nil {
 			return nil, s.fail(ctx, err)
 		}

@@ -174,11 +174,11 @@ func (s *sqlService) CancelFlightInfo(ctx context.Context, req *flight.CancelFli
 		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
 	}
 	for _, e := range req.GetInfo().GetEndpoint() {
-		query, err := flightsql.GetStatementQueryTicket(e.GetTicket())
-		if err != nil {
+		handle, ok := statementHandle(e.GetTicket())
+		if !ok {
 			continue
 		}
-		if q, err := s.planned.take(string(query.GetStatementHandle())); err == nil {
+		if q, err := s.planned.take(handle); err == nil {
 			q.held.close()
 			return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
 		}
@@ -187,6 +187,19 @@ func (s *sqlService) CancelFlightInfo(ctx context.Context, req *flight.CancelFli
 		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, s.fail(ctx, err)
 	}
 	return flight.CancelFlightInfoResult{Status: flight.CancelStatusNotCancellable}, nil
+}
+
+// statementHandle is the handle in the ticket of a statement's rows; false for
+// other tickets and none.
+func statementHandle(t *flight.Ticket) (string, bool) {
+	if t == nil {
+		return "", false
+	}
+	query, err := flightsql.GetStatementQueryTicket(t)
+	if err != nil {
+		return "", false
+	}
+	return string(query.GetStatementHandle()), true
 }
 
 // tableOfPath reads the table a descriptor path names.
