@@ -29,11 +29,3 @@ func fillJobs(s *State, r *rows) {
 			owner, time.UnixMilli(j.CreatedUnixMS), time.UnixMilli(j.UpdatedUnixMS), orNull(j.Note), orNull(j.Error))
 	}
 }
-
-// orNull is a text, nil for an empty one.
-func orNull(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
