@@ -57,6 +57,13 @@ func NewStreamWriter(to flight.DataStreamWriter, schema *StreamSchema, descripto
 // the first Write; such a stream carries no metadata, and its small batches are
 // not gathered, which would spell their texts out.
 func (w *BatchWriter) SendDictionaries() { w.codes = true }
+// NewRowsWriter is NewStreamWriter without a schema in front, for a reader that
+// knows it.
+func NewRowsWriter(to flight.DataStreamWriter, schema *StreamSchema) *BatchWriter {
+	w := NewStreamWriter(to, schema, nil)
+	w.payloads.schemaSent = true
+	return w
+}
 
 // Write sends the selected rows of a batch, in several messages when it is
 // large, and keeps no reference to it. Small batches are gathered; Close,

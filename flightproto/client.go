@@ -74,6 +74,7 @@ func dialOptions() []grpc.DialOption {
 type Conn struct {
 	address string
 	client  flight.Client
+	pulls   sessions
 }
 
 // Dial makes a client of the worker at host:port; the connection is made when
@@ -91,7 +92,10 @@ func Dial(address string, opts ...grpc.DialOption) (*Conn, error) {
 func (c *Conn) Address() string { return c.address }
 
 // Close ends the connection; calls under way fail.
-func (c *Conn) Close() error { return c.client.Close() }
+func (c *Conn) Close() error {
+	c.pulls.close()
+	return c.client.Close()
+}
 
 // StartFragments registers fragments on the worker.
 func (c *Conn) StartFragments(ctx context.Context, request *pb.StartRequest) (*pb.StartResponse, error) {

@@ -59,6 +59,11 @@ func (p *peer) DoPut(stream flight.FlightService_DoPutServer) error {
 // serve starts a peer and returns a connection to it.
 func serve(t *testing.T, p *peer) *flightproto.Conn {
 	t.Helper()
+	return serveFlight(t, p)
+}
+
+func serveFlight(t *testing.T, p flight.FlightServer) *flightproto.Conn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

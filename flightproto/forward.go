@@ -45,6 +45,29 @@ func (p *passing) ProtoReflect() protoreflect.Message {
 	return m.ProtoReflect()
 }
 
+// appMetadata returns a copy of the message's app_metadata, nil for none.
+func (p *passing) appMetadata() (metadata []byte, err error) {
+	r := p.data.Reader()
+	defer func() { _ = r.Close() }() // only gives the references back
+	for r.Remaining() > 0 {
+		field, size, err := nextField(r)
+		if err != nil {
+			return nil, malformed("a FlightData: %v", err)
+		}
+		if field != fieldMetadata {
+			if _, err := r.Discard(size); err != nil {
+				return nil, malformed("a FlightData: %v", err)
+			}
+			continue
+		}
+		metadata = make([]byte, size)
+		if _, err := io.ReadFull(r, metadata); err != nil {
+			return nil, malformed("a FlightData: %v", err)
+		}
+	}
+	return metadata, nil
+}
+
 // header returns the message's DataHeader, nil for none, and the sizes of its
 // body and its metadata.
 func (p *passing) header() (header []byte, body, appMetadata int, err error) {
@@ -94,7 +117,7 @@ type Forwarder struct {
 	came   tally
 }
 
-// Forward is Fetch for batches that are passed on; schema is physical.
+// Forward is Fetch for batches that are passed on; schema is the exchange's.
 func (c *Conn) Forward(ctx context.Context, ticket *pb.Ticket, schema *StreamSchema) (*Forwarder, error) {
 	get, cancel, err := c.get(ctx, ticket)
 	if err != nil {

@@ -10,19 +10,21 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"skein/planner"
 )
 
 // messageSender is what gRPC streams have besides Send.
 type messageSender interface{ SendMsg(m any) error }
 
-// StreamSchema is the physical schema of a stream with its encoding, which is the
-// same for every stream. It is immutable.
+// StreamSchema is the schema of a stream with its encoding, which is the same for
+// every stream. It is immutable.
 type StreamSchema struct {
 	schema *arrow.Schema
 	header []byte
 }
 
-// NewStreamSchema encodes a physical schema.
+// NewStreamSchema encodes a schema, of physical types or of public ones.
 func NewStreamSchema(schema *arrow.Schema) *StreamSchema {
 	p := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
 	defer p.Release()
@@ -31,7 +33,15 @@ func NewStreamSchema(schema *arrow.Schema) *StreamSchema {
 	return &StreamSchema{schema: schema, header: bytes.Clone(meta.Bytes())}
 }
 
-// Schema is the physical schema.
+// NewExchangeSchema encodes the schema of the stream that an exchange is.
+func NewExchangeSchema(x *planner.Exchange) *StreamSchema {
+	if x.Public {
+		return NewStreamSchema(x.Schema)
+	}
+	return NewStreamSchema(PhysicalSchema(x.Schema))
+}
+
+// Schema is the schema of the batches as they travel.
 func (s *StreamSchema) Schema() *arrow.Schema { return s.schema }
 
 // payloadWriter sends IPC messages as FlightData. It copies a body once, into

@@ -82,6 +82,7 @@ func EncodeExchange(x *planner.Exchange, producerAddress string) (*pb.Exchange, 
 		Schema:          schema,
 		Fingerprint:     x.Fingerprint,
 		ProducerAddress: producerAddress,
+		PublicTypes:     x.Public,
 	}, nil
 }
 
@@ -107,5 +108,6 @@ func DecodeExchange(p *pb.Exchange) (*planner.Exchange, error) {
 		Partitions:  int(p.GetPartitions()),
 		Schema:      schema,
 		Fingerprint: p.GetFingerprint(),
+		Public:      p.GetPublicTypes(),
 	}, nil
 }

@@ -164,7 +164,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer g.leases.hold(placed.workers, cancel)()
-	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, brief: t.brief, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
@@ -261,6 +261,7 @@ type run struct {
 	bind          planner.Binder                     // of those in coordinator fragments; nil for none
 	at            uint64                             // snapshot that all tablets are read at
 	authorization []byte                             // envelope for the workers
+	brief         bool                               // see template
 	riding        *pb.StartRequest                   // set where a ticket takes the place of the start action
 	spools        map[planner.FragmentID]*exec.Spool // of coordinator fragments with several consumers
 	complete      atomic.Bool                        // every row was read: nothing is left to cancel

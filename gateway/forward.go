@@ -11,15 +11,14 @@ import (
 	"skein/planner"
 )
 
-// sameTypes reports whether columns of a schema travel between nodes in the
-// form that clients see.
-func sameTypes(internal, public *arrow.Schema) bool {
-	physical := flightproto.PhysicalSchema(internal)
-	if physical.NumFields() != public.NumFields() {
+// sameTypes reports whether columns have the same types as those of the client's
+// schema.
+func sameTypes(columns, public *arrow.Schema) bool {
+	if columns.NumFields() != public.NumFields() {
 		return false
 	}
-	for i := range physical.NumFields() {
-		if !arrow.TypeEqual(physical.Field(i).Type, public.Field(i).Type) {
+	for i := range columns.NumFields() {
+		if !arrow.TypeEqual(columns.Field(i).Type, public.Field(i).Type) {
 			return false
 		}
 	}
@@ -47,6 +46,22 @@ func (r *run) passOn(ctx context.Context, emit func(*flightproto.Message) error)
 	return group.Wait()
 }
 
+// messages are the encoded batches of an exchange.
+type messages interface {
+	Next() (*flightproto.Message, error) // nil at the end
+	Clock() uint64                       // of the worker, at the end
+	Close()
+}
+
+// open pulls what a producer sends.
+func (r *run) open(ctx context.Context, conn *flightproto.Conn, from *producer) (messages, error) {
+	schema := r.streams[from.exchange.ID]
+	if r.brief && from.ticket.GetStart() != nil {
+		return conn.Pull(ctx, from.ticket, schema)
+	}
+	return conn.Forward(ctx, from.ticket, schema)
+}
+
 func (r *run) passOnOne(ctx context.Context, source *planner.ExchangeSource, emit func(*flightproto.Message) error) error {
 	from := r.producer(r.plan.Exchanges[source.Exchange])
 	for {
@@ -67,7 +82,7 @@ func (r *run) passOnFrom(ctx context.Context, from *producer, emit func(*flightp
 	if err != nil {
 		return false, err
 	}
-	stream, err := conn.Forward(ctx, from.ticket, r.streams[from.exchange.ID])
+	stream, err := r.open(ctx, conn, from)
 	if err != nil {
 		return false, r.unpulled(from, err)
 	}

@@ -17,9 +17,11 @@ import (
 // are open, and where it was placed last. It is safe for concurrent use.
 type template struct {
 	plan *planner.Plan
-	// forwards says that the root fragment only gathers what workers send, in the
+	// forwards says that the root fragment only gathers what workers send, of the
 	// very types that the client is to get.
 	forwards bool
+	// brief says that what is forwarded is a few rows, made row by row of a table.
+	brief bool
 	// streams are the encoded schemas of the exchanges, for those that are
 	// forwarded.
 	streams []*flightproto.StreamSchema
@@ -40,6 +42,12 @@ func (g *Server) newTemplate(root planner.Node, bind planner.Binder, snap *snaps
 		return nil, fmt.Errorf("distributing the plan: %w", err)
 	}
 	t := &template{plan: plan, need: needOf(plan), forwards: public != nil && passesOn(plan, public), kept: bind != nil}
+	if t.forwards {
+		for _, op := range plan.Root().Operators {
+			plan.Exchanges[op.(*planner.ExchangeSource).Exchange].Public = true
+		}
+		t.brief = brief(plan)
+	}
 	for _, f := range plan.Fragments {
 		if planner.OpenOperators(f.Operators) {
 			t.open = true
@@ -48,7 +56,7 @@ func (g *Server) newTemplate(root planner.Node, bind planner.Binder, snap *snaps
 	}
 	if t.forwards {
 		for _, x := range plan.Exchanges {
-			t.streams = append(t.streams, flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)))
+			t.streams = append(t.streams, flightproto.NewExchangeSchema(x))
 		}
 	}
 	return t, nil
@@ -209,9 +217,33 @@ func (t *template) bytes() int64 {
 	return total
 }
 
-// passesOn reports whether the root fragment only gathers what workers send, in
-// the very types that the client is to get: its batches then need not be
-// decoded on the way.
+// briefRows is how many rows a brief plan is expected to have.
+const briefRows = 1000
+
+// brief reports whether the workers' part of a plan is expected to yield few rows
+// and does nothing that goes on without sending rows or looking at its context.
+func brief(plan *planner.Plan) bool {
+	for _, f := range plan.Fragments {
+		if f.Assignment == planner.Coordinator {
+			continue
+		}
+		if f.EstimatedRows > briefRows {
+			return false
+		}
+		for _, op := range f.Operators {
+			switch op.(type) {
+			case *planner.TabletScan, *planner.FilterOp, *planner.ProjectOp, *planner.LimitOp, *planner.ExchangeSink:
+			default:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// passesOn reports whether the root fragment only gathers what workers send, of
+// the very types that the client is to get: workers then send those, and batches
+// need not be decoded on the way.
 func passesOn(plan *planner.Plan, public *arrow.Schema) bool {
 	for _, op := range plan.Root().Operators {
 		source, ok := op.(*planner.ExchangeSource)

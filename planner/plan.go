@@ -227,6 +227,9 @@ type Exchange struct {
 	// Schema is what the producer sends; Fingerprint is FNV-1a over its names.
 	Schema      *arrow.Schema
 	Fingerprint uint64
+	// Public says that rows travel in the very types of Schema, because the consumer
+	// passes them on to a client without looking at them; else in physical types.
+	Public bool
 }
 
 // Fragment is the unit of execution: operators that run in one place.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"skein/catalog"
 	"skein/columnar"
 	"skein/exec"
 	"skein/flightproto"
@@ -50,10 +51,10 @@ func (s *Server) open(ctx context.Context, f *fragment, env *exec.Env) (exec.Ope
 
 // matches checks that a fragment yields what its exchanges promise.
 func matches(got *arrow.Schema, out *output) error {
-	x, want := out.exchange, out.stream.Schema()
+	x, want := out.exchange, out.exchange.Schema
 	same := got.NumFields() == want.NumFields()
 	for i := 0; same && i < want.NumFields(); i++ {
-		same = arrow.TypeEqual(got.Field(i).Type, want.Field(i).Type)
+		same = arrow.TypeEqual(got.Field(i).Type, catalog.PhysicalType(want.Field(i).Type))
 	}
 	if !same {
 		return sqlstate.New(sqlstate.InternalError, "fragment %d yields %s where exchange %d promises %s", x.Producer, got, x.ID, want)

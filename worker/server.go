@@ -114,6 +114,8 @@ type Server struct {
 	cancel context.CancelCauseFunc
 	tasks  sync.WaitGroup // goroutines of the server itself
 
+	closing chan struct{} // closed when Close is called
+
 	mu     sync.Mutex
 	calls  int           // RPCs under way
 	idle   chan struct{} // closed when the last RPC leaves after closing began
@@ -140,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 		ctx:      ctx,
 		cancel:   cancel,
 		idle:     make(chan struct{}),
+		closing:  make(chan struct{}),
 	}
 	if err := s.metrics.register(cfg.Registerer, s); err != nil {
 		cancel(err)
@@ -183,6 +186,7 @@ func (s *Server) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
+	close(s.closing)
 	if s.calls == 0 {
 		close(s.idle)
 	}

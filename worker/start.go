@@ -134,7 +134,7 @@ func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
 		if _, dup := ends[x.ID]; dup {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
 		}
-		ends[x.ID] = input{exchange: x, stream: flightproto.NewStreamSchema(flightproto.PhysicalSchema(x.Schema)), address: p.GetProducerAddress(), generation: p.GetProducerGeneration()}
+		ends[x.ID] = input{exchange: x, stream: flightproto.NewExchangeSchema(x), address: p.GetProducerAddress(), generation: p.GetProducerGeneration()}
 	}
 	return ends, nil
 }

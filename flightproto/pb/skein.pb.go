@@ -71,7 +71,7 @@ func (x WriteHeader_OnConflict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteHeader_OnConflict.Descriptor instead.
 func (WriteHeader_OnConflict) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53, 0}
+	return file_skein_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type TransactRequest_Step int32
@@ -129,7 +129,7 @@ func (x TransactRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactRequest_Step.Descriptor instead.
 func (TransactRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57, 0}
+	return file_skein_proto_rawDescGZIP(), []int{58, 0}
 }
 
 type TransactResponse_Outcome int32
@@ -184,7 +184,7 @@ func (x TransactResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TransactResponse_Outcome.Descriptor instead.
 func (TransactResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{58, 0}
+	return file_skein_proto_rawDescGZIP(), []int{59, 0}
 }
 
 type Type struct {
@@ -2740,8 +2740,11 @@ type Exchange struct {
 	ProducerAddress string                 `protobuf:"bytes,10,opt,name=producer_address,json=producerAddress,proto3" json:"producer_address,omitempty"`
 	// Of the tablet that the producer works on, for the ticket; 0 is not compared.
 	ProducerGeneration uint64 `protobuf:"varint,11,opt,name=producer_generation,json=producerGeneration,proto3" json:"producer_generation,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Rows travel in the types of the schema as they are, those that clients see,
+	// and not in the physical ones.
+	PublicTypes   bool `protobuf:"varint,12,opt,name=public_types,json=publicTypes,proto3" json:"public_types,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Exchange) Reset() {
@@ -2849,6 +2852,13 @@ func (x *Exchange) GetProducerGeneration() uint64 {
 		return x.ProducerGeneration
 	}
 	return 0
+}
+
+func (x *Exchange) GetPublicTypes() bool {
+	if x != nil {
+		return x.PublicTypes
+	}
+	return false
 }
 
 type Fragment struct {
@@ -3360,6 +3370,105 @@ func (x *Ticket) GetDictionaries() bool {
 	return false
 }
 
+// PullEnd is the app_metadata of the message that ends the answer to one pull. A
+// DoExchange with a worker is any number of pulls, one after the other: the
+// app_metadata of each message to the worker is a Ticket that starts its query,
+// and the rows come back as record batches without a schema, for both sides know
+// it from the plan.
+type PullEnd struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	QueryId string                 `protobuf:"bytes,1,opt,name=query_id,json=queryId,proto3" json:"query_id,omitempty"` // of the ticket
+	// What was sent: number and bytes of the messages with rows, and the CRC-32C of
+	// their headers, one after the other.
+	Messages      uint64 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Headers       uint32 `protobuf:"varint,4,opt,name=headers,proto3" json:"headers,omitempty"`
+	Schema        uint32 `protobuf:"varint,5,opt,name=schema,proto3" json:"schema,omitempty"`  // CRC-32C of the schema's encoding
+	Clock         uint64 `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`    // of the worker
+	Failure       []byte `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"` // google.rpc.Status; empty if all rows were sent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullEnd) Reset() {
+	*x = PullEnd{}
+	mi := &file_skein_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullEnd) ProtoMessage() {}
+
+func (x *PullEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullEnd.ProtoReflect.Descriptor instead.
+func (*PullEnd) Descriptor() ([]byte, []int) {
+	return file_skein_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PullEnd) GetQueryId() string {
+	if x != nil {
+		return x.QueryId
+	}
+	return ""
+}
+
+func (x *PullEnd) GetMessages() uint64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *PullEnd) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *PullEnd) GetHeaders() uint32 {
+	if x != nil {
+		return x.Headers
+	}
+	return 0
+}
+
+func (x *PullEnd) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *PullEnd) GetClock() uint64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+func (x *PullEnd) GetFailure() []byte {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 // Action skein.cancel: ends all fragments of a query. Unknown queries are
 // remembered for a while so that a late start is refused.
 type CancelRequest struct {
@@ -3375,7 +3484,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3496,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[42]
+	mi := &file_skein_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3509,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{42}
+	return file_skein_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelRequest) GetQueryId() string {
@@ -3440,7 +3549,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3561,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[43]
+	mi := &file_skein_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3574,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{43}
+	return file_skein_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CancelResponse) GetFragments() uint32 {
@@ -3487,7 +3596,7 @@ type Unseen struct {
 
 func (x *Unseen) Reset() {
 	*x = Unseen{}
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3608,7 @@ func (x *Unseen) String() string {
 func (*Unseen) ProtoMessage() {}
 
 func (x *Unseen) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[44]
+	mi := &file_skein_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3621,7 @@ func (x *Unseen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unseen.ProtoReflect.Descriptor instead.
 func (*Unseen) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{44}
+	return file_skein_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Unseen) GetBound() []byte {
@@ -3537,7 +3646,7 @@ type RefillRequest struct {
 
 func (x *RefillRequest) Reset() {
 	*x = RefillRequest{}
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3658,7 @@ func (x *RefillRequest) String() string {
 func (*RefillRequest) ProtoMessage() {}
 
 func (x *RefillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[45]
+	mi := &file_skein_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3671,7 @@ func (x *RefillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
 func (*RefillRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{45}
+	return file_skein_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RefillRequest) GetQueryId() string {
@@ -3608,7 +3717,7 @@ type RefillResponse struct {
 
 func (x *RefillResponse) Reset() {
 	*x = RefillResponse{}
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3729,7 @@ func (x *RefillResponse) String() string {
 func (*RefillResponse) ProtoMessage() {}
 
 func (x *RefillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[46]
+	mi := &file_skein_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3742,7 @@ func (x *RefillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillResponse.ProtoReflect.Descriptor instead.
 func (*RefillResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{46}
+	return file_skein_proto_rawDescGZIP(), []int{47}
 }
 
 // Action skein.report: ends a query that was started with measure, waits until
@@ -3651,7 +3760,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3772,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[47]
+	mi := &file_skein_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3785,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{47}
+	return file_skein_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportRequest) GetQueryId() string {
@@ -3710,7 +3819,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3831,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[48]
+	mi := &file_skein_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3844,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{48}
+	return file_skein_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReportResponse) GetFragments() []*FragmentReport {
@@ -3764,7 +3873,7 @@ type ScanProgress struct {
 
 func (x *ScanProgress) Reset() {
 	*x = ScanProgress{}
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +3885,7 @@ func (x *ScanProgress) String() string {
 func (*ScanProgress) ProtoMessage() {}
 
 func (x *ScanProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[49]
+	mi := &file_skein_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +3898,7 @@ func (x *ScanProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanProgress.ProtoReflect.Descriptor instead.
 func (*ScanProgress) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{49}
+	return file_skein_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ScanProgress) GetScans() uint64 {
@@ -3826,7 +3935,7 @@ type FragmentReport struct {
 
 func (x *FragmentReport) Reset() {
 	*x = FragmentReport{}
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3947,7 @@ func (x *FragmentReport) String() string {
 func (*FragmentReport) ProtoMessage() {}
 
 func (x *FragmentReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[50]
+	mi := &file_skein_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3960,7 @@ func (x *FragmentReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FragmentReport.ProtoReflect.Descriptor instead.
 func (*FragmentReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{50}
+	return file_skein_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FragmentReport) GetFragment() uint32 {
@@ -3909,7 +4018,7 @@ type OperatorReport struct {
 
 func (x *OperatorReport) Reset() {
 	*x = OperatorReport{}
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4030,7 @@ func (x *OperatorReport) String() string {
 func (*OperatorReport) ProtoMessage() {}
 
 func (x *OperatorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[51]
+	mi := &file_skein_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4043,7 @@ func (x *OperatorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorReport.ProtoReflect.Descriptor instead.
 func (*OperatorReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{51}
+	return file_skein_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OperatorReport) GetParts() uint32 {
@@ -4027,7 +4136,7 @@ type ScanReport struct {
 
 func (x *ScanReport) Reset() {
 	*x = ScanReport{}
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4039,7 +4148,7 @@ func (x *ScanReport) String() string {
 func (*ScanReport) ProtoMessage() {}
 
 func (x *ScanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[52]
+	mi := &file_skein_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4052,7 +4161,7 @@ func (x *ScanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReport.ProtoReflect.Descriptor instead.
 func (*ScanReport) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{52}
+	return file_skein_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ScanReport) GetSegments() uint64 {
@@ -4118,7 +4227,7 @@ type WriteHeader struct {
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +4239,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[53]
+	mi := &file_skein_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4143,7 +4252,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{53}
+	return file_skein_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WriteHeader) GetTransactionId() string {
@@ -4236,7 +4345,7 @@ type WriteEnd struct {
 
 func (x *WriteEnd) Reset() {
 	*x = WriteEnd{}
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +4357,7 @@ func (x *WriteEnd) String() string {
 func (*WriteEnd) ProtoMessage() {}
 
 func (x *WriteEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[54]
+	mi := &file_skein_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +4370,7 @@ func (x *WriteEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteEnd.ProtoReflect.Descriptor instead.
 func (*WriteEnd) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{54}
+	return file_skein_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WriteEnd) GetMessages() uint64 {
@@ -4299,7 +4408,7 @@ type WriteResult struct {
 
 func (x *WriteResult) Reset() {
 	*x = WriteResult{}
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4420,7 @@ func (x *WriteResult) String() string {
 func (*WriteResult) ProtoMessage() {}
 
 func (x *WriteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[55]
+	mi := &file_skein_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4433,7 @@ func (x *WriteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResult.ProtoReflect.Descriptor instead.
 func (*WriteResult) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{55}
+	return file_skein_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WriteResult) GetRows() uint64 {
@@ -4382,7 +4491,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4503,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[56]
+	mi := &file_skein_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4516,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{56}
+	return file_skein_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Changes) GetInserted() uint64 {
@@ -4455,7 +4564,7 @@ type TransactRequest struct {
 
 func (x *TransactRequest) Reset() {
 	*x = TransactRequest{}
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4576,7 @@ func (x *TransactRequest) String() string {
 func (*TransactRequest) ProtoMessage() {}
 
 func (x *TransactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[57]
+	mi := &file_skein_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4589,7 @@ func (x *TransactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactRequest.ProtoReflect.Descriptor instead.
 func (*TransactRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{57}
+	return file_skein_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TransactRequest) GetStep() TransactRequest_Step {
@@ -4551,7 +4660,7 @@ type TransactResponse struct {
 
 func (x *TransactResponse) Reset() {
 	*x = TransactResponse{}
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +4672,7 @@ func (x *TransactResponse) String() string {
 func (*TransactResponse) ProtoMessage() {}
 
 func (x *TransactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[58]
+	mi := &file_skein_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4576,7 +4685,7 @@ func (x *TransactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactResponse.ProtoReflect.Descriptor instead.
 func (*TransactResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{58}
+	return file_skein_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TransactResponse) GetOutcome() TransactResponse_Outcome {
@@ -4620,7 +4729,7 @@ type MetaRequest struct {
 
 func (x *MetaRequest) Reset() {
 	*x = MetaRequest{}
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4741,7 @@ func (x *MetaRequest) String() string {
 func (*MetaRequest) ProtoMessage() {}
 
 func (x *MetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[59]
+	mi := &file_skein_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4754,7 @@ func (x *MetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRequest.ProtoReflect.Descriptor instead.
 func (*MetaRequest) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{59}
+	return file_skein_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MetaRequest) GetCommand() string {
@@ -4679,7 +4788,7 @@ type MetaResponse struct {
 
 func (x *MetaResponse) Reset() {
 	*x = MetaResponse{}
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4800,7 @@ func (x *MetaResponse) String() string {
 func (*MetaResponse) ProtoMessage() {}
 
 func (x *MetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[60]
+	mi := &file_skein_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4813,7 @@ func (x *MetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaResponse.ProtoReflect.Descriptor instead.
 func (*MetaResponse) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{60}
+	return file_skein_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MetaResponse) GetBody() []byte {
@@ -4739,7 +4848,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_skein_proto_msgTypes[61]
+	mi := &file_skein_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4751,7 +4860,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[61]
+	mi := &file_skein_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4764,7 +4873,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{61}
+	return file_skein_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ErrorDetail) GetSqlstate() string {
@@ -4821,7 +4930,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_skein_proto_msgTypes[62]
+	mi := &file_skein_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4833,7 +4942,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_proto_msgTypes[62]
+	mi := &file_skein_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4846,7 +4955,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_skein_proto_rawDescGZIP(), []int{62}
+	return file_skein_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Frame) GetVersion() uint32 {
@@ -5052,7 +5161,7 @@ const file_skein_proto_rawDesc = "" +
 	"\x06refill\x18\x05 \x01(\bR\x06refill\"7\n" +
 	"\aLimitOp\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x12R\x05limit\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xe0\x02\n" +
+	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\x83\x03\n" +
 	"\bExchange\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\rR\bproducer\x12\x1a\n" +
@@ -5067,7 +5176,8 @@ const file_skein_proto_rawDesc = "" +
 	"\vfingerprint\x18\t \x01(\x04R\vfingerprint\x12)\n" +
 	"\x10producer_address\x18\n" +
 	" \x01(\tR\x0fproducerAddress\x12/\n" +
-	"\x13producer_generation\x18\v \x01(\x04R\x12producerGeneration\"\x8e\x02\n" +
+	"\x13producer_generation\x18\v \x01(\x04R\x12producerGeneration\x12!\n" +
+	"\fpublic_types\x18\f \x01(\bR\vpublicTypes\"\x8e\x02\n" +
 	"\bFragment\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\x04R\btabletId\x12+\n" +
@@ -5112,7 +5222,15 @@ const file_skein_proto_rawDesc = "" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
 	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
 	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\x12\"\n" +
-	"\fdictionaries\x18\b \x01(\bR\fdictionaries\"\x86\x01\n" +
+	"\fdictionaries\x18\b \x01(\bR\fdictionaries\"\xb8\x01\n" +
+	"\aPullEnd\x12\x19\n" +
+	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\aheaders\x18\x04 \x01(\rR\aheaders\x12\x16\n" +
+	"\x06schema\x18\x05 \x01(\rR\x06schema\x12\x14\n" +
+	"\x05clock\x18\x06 \x01(\x04R\x05clock\x12\x18\n" +
+	"\afailure\x18\a \x01(\fR\afailure\"\x86\x01\n" +
 	"\rCancelRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12$\n" +
@@ -5269,7 +5387,7 @@ func file_skein_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_skein_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_skein_proto_goTypes = []any{
 	(WriteHeader_OnConflict)(0),   // 0: skein.v1.WriteHeader.OnConflict
 	(TransactRequest_Step)(0),     // 1: skein.v1.TransactRequest.Step
@@ -5316,27 +5434,28 @@ var file_skein_proto_goTypes = []any{
 	(*Program)(nil),               // 42: skein.v1.Program
 	(*StartResponse)(nil),         // 43: skein.v1.StartResponse
 	(*Ticket)(nil),                // 44: skein.v1.Ticket
-	(*CancelRequest)(nil),         // 45: skein.v1.CancelRequest
-	(*CancelResponse)(nil),        // 46: skein.v1.CancelResponse
-	(*Unseen)(nil),                // 47: skein.v1.Unseen
-	(*RefillRequest)(nil),         // 48: skein.v1.RefillRequest
-	(*RefillResponse)(nil),        // 49: skein.v1.RefillResponse
-	(*ReportRequest)(nil),         // 50: skein.v1.ReportRequest
-	(*ReportResponse)(nil),        // 51: skein.v1.ReportResponse
-	(*ScanProgress)(nil),          // 52: skein.v1.ScanProgress
-	(*FragmentReport)(nil),        // 53: skein.v1.FragmentReport
-	(*OperatorReport)(nil),        // 54: skein.v1.OperatorReport
-	(*ScanReport)(nil),            // 55: skein.v1.ScanReport
-	(*WriteHeader)(nil),           // 56: skein.v1.WriteHeader
-	(*WriteEnd)(nil),              // 57: skein.v1.WriteEnd
-	(*WriteResult)(nil),           // 58: skein.v1.WriteResult
-	(*Changes)(nil),               // 59: skein.v1.Changes
-	(*TransactRequest)(nil),       // 60: skein.v1.TransactRequest
-	(*TransactResponse)(nil),      // 61: skein.v1.TransactResponse
-	(*MetaRequest)(nil),           // 62: skein.v1.MetaRequest
-	(*MetaResponse)(nil),          // 63: skein.v1.MetaResponse
-	(*ErrorDetail)(nil),           // 64: skein.v1.ErrorDetail
-	(*Frame)(nil),                 // 65: skein.v1.Frame
+	(*PullEnd)(nil),               // 45: skein.v1.PullEnd
+	(*CancelRequest)(nil),         // 46: skein.v1.CancelRequest
+	(*CancelResponse)(nil),        // 47: skein.v1.CancelResponse
+	(*Unseen)(nil),                // 48: skein.v1.Unseen
+	(*RefillRequest)(nil),         // 49: skein.v1.RefillRequest
+	(*RefillResponse)(nil),        // 50: skein.v1.RefillResponse
+	(*ReportRequest)(nil),         // 51: skein.v1.ReportRequest
+	(*ReportResponse)(nil),        // 52: skein.v1.ReportResponse
+	(*ScanProgress)(nil),          // 53: skein.v1.ScanProgress
+	(*FragmentReport)(nil),        // 54: skein.v1.FragmentReport
+	(*OperatorReport)(nil),        // 55: skein.v1.OperatorReport
+	(*ScanReport)(nil),            // 56: skein.v1.ScanReport
+	(*WriteHeader)(nil),           // 57: skein.v1.WriteHeader
+	(*WriteEnd)(nil),              // 58: skein.v1.WriteEnd
+	(*WriteResult)(nil),           // 59: skein.v1.WriteResult
+	(*Changes)(nil),               // 60: skein.v1.Changes
+	(*TransactRequest)(nil),       // 61: skein.v1.TransactRequest
+	(*TransactResponse)(nil),      // 62: skein.v1.TransactResponse
+	(*MetaRequest)(nil),           // 63: skein.v1.MetaRequest
+	(*MetaResponse)(nil),          // 64: skein.v1.MetaResponse
+	(*ErrorDetail)(nil),           // 65: skein.v1.ErrorDetail
+	(*Frame)(nil),                 // 66: skein.v1.Frame
 }
 var file_skein_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.Field.type:type_name -> skein.v1.Type
@@ -5414,15 +5533,15 @@ var file_skein_proto_depIdxs = []int32{
 	39, // 72: skein.v1.Program.fragments:type_name -> skein.v1.Fragment
 	38, // 73: skein.v1.Program.exchanges:type_name -> skein.v1.Exchange
 	41, // 74: skein.v1.Ticket.start:type_name -> skein.v1.StartRequest
-	53, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
-	52, // 76: skein.v1.ReportResponse.progress:type_name -> skein.v1.ScanProgress
-	54, // 77: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
-	55, // 78: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
+	54, // 75: skein.v1.ReportResponse.fragments:type_name -> skein.v1.FragmentReport
+	53, // 76: skein.v1.ReportResponse.progress:type_name -> skein.v1.ScanProgress
+	55, // 77: skein.v1.FragmentReport.operators:type_name -> skein.v1.OperatorReport
+	56, // 78: skein.v1.OperatorReport.scan:type_name -> skein.v1.ScanReport
 	0,  // 79: skein.v1.WriteHeader.on_conflict:type_name -> skein.v1.WriteHeader.OnConflict
-	59, // 80: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
+	60, // 80: skein.v1.WriteResult.changes:type_name -> skein.v1.Changes
 	1,  // 81: skein.v1.TransactRequest.step:type_name -> skein.v1.TransactRequest.Step
 	2,  // 82: skein.v1.TransactResponse.outcome:type_name -> skein.v1.TransactResponse.Outcome
-	59, // 83: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
+	60, // 83: skein.v1.TransactResponse.changes:type_name -> skein.v1.Changes
 	84, // [84:84] is the sub-list for method output_type
 	84, // [84:84] is the sub-list for method input_type
 	84, // [84:84] is the sub-list for extension type_name
@@ -5476,7 +5595,7 @@ func file_skein_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_proto_rawDesc), len(file_skein_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
