@@ -57,11 +57,12 @@ func NewStreamWriter(to flight.DataStreamWriter, schema *StreamSchema, descripto
 // the first Write; such a stream carries no metadata, and its small batches are
 // not gathered, which would spell their texts out.
 func (w *BatchWriter) SendDictionaries() { w.codes = true }
-// NewRowsWriter is NewStreamWriter without a schema in front, for a reader that
-// knows it.
-func NewRowsWriter(to flight.DataStreamWriter, schema *StreamSchema) *BatchWriter {
+
+// NewPullWriter starts the answer to a pull, which EndPull ends. It has no schema in
+// front, for the reader knows it, and its last batch waits for the end.
+func NewPullWriter(to flight.DataStreamWriter, schema *StreamSchema) *BatchWriter {
 	w := NewStreamWriter(to, schema, nil)
-	w.payloads.schemaSent = true
+	w.payloads.schemaSent, w.payloads.holds = true, true
 	return w
 }
 

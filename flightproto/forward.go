@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -45,27 +46,36 @@ func (p *passing) ProtoReflect() protoreflect.Message {
 	return m.ProtoReflect()
 }
 
-// appMetadata returns a copy of the message's app_metadata, nil for none.
-func (p *passing) appMetadata() (metadata []byte, err error) {
+// parted takes the app_metadata out of a message: it returns copies of that and of
+// the rest, in memory of their own, and frees the message.
+func (p *passing) parted() (rest *passing, metadata []byte, err error) {
 	r := p.data.Reader()
+	defer p.free()
 	defer func() { _ = r.Close() }() // only gives the references back
+	out := make([]byte, 0, r.Remaining())
 	for r.Remaining() > 0 {
 		field, size, err := nextField(r)
 		if err != nil {
-			return nil, malformed("a FlightData: %v", err)
+			return &passing{}, nil, malformed("a FlightData: %v", err)
 		}
-		if field != fieldMetadata {
-			if _, err := r.Discard(size); err != nil {
-				return nil, malformed("a FlightData: %v", err)
-			}
-			continue
+		switch field {
+		case fieldMetadata:
+			metadata = make([]byte, size)
+			_, err = io.ReadFull(r, metadata)
+		case fieldHeader, fieldBody:
+			out = protowire.AppendTag(out, field, protowire.BytesType)
+			out = protowire.AppendVarint(out, uint64(size))
+			at := len(out)
+			out = append(out, make([]byte, size)...)
+			_, err = io.ReadFull(r, out[at:])
+		default:
+			_, err = r.Discard(size)
 		}
-		metadata = make([]byte, size)
-		if _, err := io.ReadFull(r, metadata); err != nil {
-			return nil, malformed("a FlightData: %v", err)
+		if err != nil {
+			return &passing{}, nil, malformed("a FlightData: %v", err)
 		}
 	}
-	return metadata, nil
+	return &passing{data: mem.BufferSlice{mem.SliceBuffer(out)}}, metadata, nil
 }
 
 // header returns the message's DataHeader, nil for none, and the sizes of its

@@ -54,6 +54,9 @@ type payloadWriter struct {
 	schema     *StreamSchema
 	schemaSent bool
 	sent       tally
+	// holds says that the last message with rows waits for what comes behind it.
+	holds bool
+	held  *outgoing
 }
 
 // bodies pools buffers of powers of two from 16 KiB to 32 MiB, which no message
@@ -133,6 +136,9 @@ func (w *payloadWriter) send(p *ipc.Payload, metadata []byte) error {
 	}
 	w.sent.add(message.DataHeader, int(size), len(message.AppMetadata))
 	if size == 0 || w.raw == nil {
+		if err := w.release(); err != nil {
+			return err
+		}
 		body := make(filler, 0, size)
 		if err := p.SerializeBody(&body); err != nil {
 			return err
@@ -145,6 +151,21 @@ func (w *payloadWriter) send(p *ipc.Payload, metadata []byte) error {
 	if err := p.SerializeBody(&body); err != nil {
 		return err
 	}
+	if !w.holds {
+		return w.raw.SendMsg(message)
+	}
+	err := w.release()
+	w.held = message
+	return err
+}
+
+// release sends the message that was held.
+func (w *payloadWriter) release() error {
+	message := w.held
+	if message == nil {
+		return nil
+	}
+	w.held = nil
 	return w.raw.SendMsg(message)
 }
 

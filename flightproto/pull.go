@@ -3,6 +3,7 @@ package flightproto
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"sync"
@@ -130,26 +131,27 @@ func (p *Puller) again() error {
 	return p.send()
 }
 
-// accept takes a message of the answer: rows, or nil for its end and for a
-// message without rows.
+// accept takes a message of the answer: rows, the end or both. It returns nil where
+// there are no rows.
 func (p *Puller) accept(raw *passing) (*Message, error) {
 	header, body, metadata, err := raw.header()
 	if err != nil {
 		raw.free()
 		return nil, err
 	}
-	if len(header) == 0 && body == 0 {
-		defer raw.free()
-		encoded, err := raw.appMetadata()
-		if err != nil {
-			return nil, err
+	var rows int64
+	if len(header) > 0 || body > 0 {
+		p.came.add(header, body, 0)
+		var kind byte
+		if kind, rows, err = messageHeader(header); err == nil && kind != headerRecordBatch {
+			err = malformed("worker %s sent a message of kind %d where rows were expected", p.conn.address, kind)
 		}
-		return nil, p.end(encoded)
 	}
-	p.came.add(header, body, metadata)
-	kind, rows, err := messageHeader(header)
-	if err == nil && kind != headerRecordBatch {
-		err = malformed("worker %s sent a message of kind %d where rows were expected", p.conn.address, kind)
+	if err == nil && metadata > 0 {
+		var end []byte
+		if raw, end, err = raw.parted(); err == nil {
+			err = p.end(end)
+		}
 	}
 	if err == nil && rows > 0 {
 		return &Message{Rows: rows, raw: raw}, nil
@@ -199,30 +201,46 @@ func (p *Puller) Close() {
 	p.session = nil
 }
 
-// PullEnd is the message that ends the answer to a pull of the rows that a writer
-// has sent, or that it has sent before err.
-func (w *BatchWriter) PullEnd(query string, clock uint64, err error) (*flight.FlightData, error) {
+// EndPull ends the answer to a pull: all rows were written, or err is why not. The
+// end rides on the last batch.
+func (w *BatchWriter) EndPull(query string, clock uint64, failure error) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
 	sent := w.payloads.sent
-	end := &pb.PullEnd{QueryId: query, Messages: sent.messages, Bytes: sent.bytes, Headers: sent.headers,
-		Schema: w.payloads.schema.sum(), Clock: clock}
-	return endOfPull(end, err)
+	end, err := endOfPull(&pb.PullEnd{QueryId: query, Messages: sent.messages, Bytes: sent.bytes, Headers: sent.headers,
+		Schema: w.payloads.schema.sum(), Clock: clock}, failure)
+	if err != nil {
+		return err
+	}
+	if failure == nil && w.payloads.held != nil {
+		w.payloads.held.AppMetadata = end
+		return w.payloads.release()
+	}
+	if err := w.payloads.release(); err != nil {
+		return err
+	}
+	return w.payloads.to.Send(&flight.FlightData{AppMetadata: end})
 }
 
-// PullFailure is the end of a pull that never had rows.
-func PullFailure(query string, err error) (*flight.FlightData, error) {
-	return endOfPull(&pb.PullEnd{QueryId: query}, err)
+// FailPull answers a pull with an error before any rows.
+func FailPull(to flight.DataStreamWriter, query string, failure error) error {
+	end, err := endOfPull(&pb.PullEnd{QueryId: query}, failure)
+	if err != nil {
+		return err
+	}
+	return to.Send(&flight.FlightData{AppMetadata: end})
 }
 
-func endOfPull(end *pb.PullEnd, failure error) (*flight.FlightData, error) {
+func endOfPull(end *pb.PullEnd, failure error) ([]byte, error) {
 	if failure != nil {
 		raw, err := proto.Marshal(status.Convert(ToStatus(failure)).Proto())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("encoding the failure of a query: %w", err)
 		}
 		end.Failure = raw
 	}
-	raw, err := Encode(end, MaxTicketBytes)
-	return &flight.FlightData{AppMetadata: raw}, err
+	return Encode(end, MaxTicketBytes)
 }
 
 // sum is a checksum of the schema's encoding.

@@ -79,11 +79,7 @@ func answerPull(s flight.FlightService_DoExchangeServer, request *flight.FlightD
 	if ticket.GetQueryId() == "fails" {
 		failure = flightproto.WithReason(flightproto.UnknownPlan, sqlstate.New(sqlstate.UndefinedObject, "no plan"))
 	}
-	end, err := flightproto.NewRowsWriter(s, pullSchema).PullEnd(ticket.GetQueryId(), 7, failure)
-	if err != nil {
-		return err
-	}
-	return s.Send(end)
+	return flightproto.NewPullWriter(s, pullSchema).EndPull(ticket.GetQueryId(), 7, failure)
 }
 
 func pullNothing(t *testing.T, conn *flightproto.Conn, query string) error {

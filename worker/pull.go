@@ -149,17 +149,11 @@ func (p *pulls) serve(raw []byte) error {
 	if err := flightproto.Decode(raw, ticket, flightproto.MaxTicketBytes); err != nil {
 		return err
 	}
-	var end *flight.FlightData
 	out, err := p.start(ticket)
-	if err == nil {
-		end, err = p.rows(out)
-	} else {
-		end, err = flightproto.PullFailure(ticket.GetQueryId(), err)
-	}
 	if err != nil {
-		return err
+		return flightproto.FailPull(p.stream, ticket.GetQueryId(), err)
 	}
-	return p.stream.Send(end)
+	return p.rows(out)
 }
 
 // start registers the query of a ticket and claims the exchange.
@@ -186,12 +180,12 @@ func (p *pulls) start(ticket *pb.Ticket) (*output, error) {
 	return out, nil
 }
 
-// rows sends the rows of an output and returns what is to be sent behind them.
-func (p *pulls) rows(out *output) (end *flight.FlightData, err error) {
+// rows answers with the rows of an output.
+func (p *pulls) rows(out *output) error {
 	s, f := p.server, out.fragment
 	defer s.registry.end(f)
 	if !p.work(f.query) {
-		return nil, errConsumerGone
+		return errConsumerGone
 	}
 	// A query that is cancelled ends the session, for a consumer that does not read
 	// would not hear of it otherwise.
@@ -201,16 +195,13 @@ func (p *pulls) rows(out *output) (end *flight.FlightData, err error) {
 		}
 	})
 	defer stop()
-	writer := flightproto.NewRowsWriter(p.stream, out.stream)
-	err = s.send(f.query.ctx, f, writer)
-	if err == nil {
-		err = sent(writer.Close)
-	}
+	writer := flightproto.NewPullWriter(p.stream, out.stream)
+	err := s.send(f.query.ctx, f, writer)
 	var lost *lostConsumer
 	if errors.As(err, &lost) {
-		return nil, lost.err
+		return lost.err
 	}
 	stop() // the answer tells what fails from here on
 	err = s.ended(f.query.ctx, f, err)
-	return writer.PullEnd(f.query.id, s.cfg.Node.Clock().Now(), err)
+	return sent(func() error { return writer.EndPull(f.query.id, s.cfg.Node.Clock().Now(), err) })
 }

@@ -3370,7 +3370,7 @@ func (x *Ticket) GetDictionaries() bool {
 	return false
 }
 
-// PullEnd is the app_metadata of the message that ends the answer to one pull. A
+// PullEnd is the app_metadata of the last message of the answer to one pull. A
 // DoExchange with a worker is any number of pulls, one after the other: the
 // app_metadata of each message to the worker is a Ticket that starts its query,
 // and the rows come back as record batches without a schema, for both sides know
