@@ -182,22 +182,26 @@ func refuseUnknown(m protoreflect.Message) error {
 		number, _, _ := protowire.ConsumeTag(raw)
 		return malformed("unknown field %d of %s", number, m.Descriptor().Name())
 	}
-	var err error
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if f.Message() == nil {
-			return true
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Message() == nil || !m.Has(f) {
+			continue
 		}
 		if !f.IsList() {
-			err = refuseUnknown(v.Message())
-			return err == nil
+			if err := refuseUnknown(m.Get(f).Message()); err != nil {
+				return err
+			}
+			continue
 		}
-		list := v.List()
-		for i := 0; i < list.Len() && err == nil; i++ {
-			err = refuseUnknown(list.Get(i).Message())
+		list := m.Get(f).List()
+		for k := range list.Len() {
+			if err := refuseUnknown(list.Get(k).Message()); err != nil {
+				return err
+			}
 		}
-		return err == nil
-	})
-	return err
+	}
+	return nil
 }
 
 // checkAuthorization bounds the authorization envelope of messages that carry

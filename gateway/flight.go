@@ -118,6 +118,9 @@ func (s *service) DoPut(stream flight.FlightService_DoPutServer) error {
 	if d.GetType() == flight.DescriptorPATH && len(d.GetPath()) > 0 {
 		return s.sql.plainPut(put, d)
 	}
+	if handle, ok := boundQuery(d.GetCmd()); ok && len(first.GetDataHeader()) > 0 {
+		return s.sql.bindQuery(handle, first, stream)
+	}
 	if d == nil || !commandIsFlightSQL(d.GetCmd()) {
 		return flightproto.ToStatus(sqlstate.New(sqlstate.ProtocolViolation,
 			"the first message of a DoPut carries no descriptor that Skein knows").

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -130,7 +131,7 @@ func (s *sqlService) DoPutPreparedStatementQuery(ctx context.Context, cmd flight
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
-	args, err := p.readParameters(ctx, r)
+	args, err := p.readParameters(ctx, r, 0)
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
@@ -147,7 +148,7 @@ func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd fligh
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
-	args, err := p.readParameters(ctx, r)
+	args, err := p.readParameters(ctx, r, 0)
 	if err != nil {
 		return 0, s.fail(ctx, err)
 	}
@@ -167,8 +168,8 @@ func (s *sqlService) DoPutPreparedStatementUpdate(ctx context.Context, cmd fligh
 }
 
 // readParameters reads record batches of parameters: one column per parameter,
-// by position, converted to the parameter's type.
-func (p *preparedStatement) readParameters(ctx context.Context, r flight.MessageReader) ([][]*planner.Literal, error) {
+// by position, converted to the parameter's type. So many sets came before.
+func (p *preparedStatement) readParameters(ctx context.Context, r flight.MessageReader, before int) ([][]*planner.Literal, error) {
 	p.mu.Lock()
 	stmt, reader := p.stmt, p.idle
 	p.idle = nil
@@ -177,32 +178,30 @@ func (p *preparedStatement) readParameters(ctx context.Context, r flight.Message
 	var args [][]*planner.Literal
 	for r.Next() {
 		rec := r.RecordBatch()
-		if len(args)+int(rec.NumRows()) > maxParameterRows {
-			return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "more than %d sets of parameters were bound", maxParameterRows).
-				WithHint("use bulk ingest for that many rows")
-		}
-		if rec.NumRows() == 0 || (rec.NumCols() == 0 && len(types) == 0) {
+		if rec.NumCols() == 0 && len(types) == 0 {
 			continue
 		}
-		if reader == nil || !reader.takes(types, rec.Schema()) {
+		if rec.NumRows() > 0 && (reader == nil || !reader.takes(types, rec.Schema())) {
 			var err error
 			if reader, err = newParameterReader(ctx, types, rec.Schema()); err != nil {
 				return nil, err
 			}
 		}
-		rows, err := reader.rows(rec)
-		if err != nil {
+		if err := reader.append(rec, &args, before+len(args)); err != nil {
 			return nil, err
 		}
-		args = append(args, rows...)
 	}
 	if err := r.Err(); err != nil {
-		return nil, fmt.Errorf("reading parameters: %w", sqlstate.New(sqlstate.ProtocolViolation, "the parameter stream is broken: %w", err))
+		return nil, brokenParameters(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = reader
 	return args, nil
+}
+
+func brokenParameters(err error) error {
+	return fmt.Errorf("reading parameters: %w", sqlstate.New(sqlstate.ProtocolViolation, "the parameter stream is broken: %w", err))
 }
 
 // parameterReader makes literals of parameters that come in certain types. One
@@ -211,6 +210,10 @@ type parameterReader struct {
 	types    []arrow.DataType // of the parameters
 	incoming []arrow.DataType
 	convert  *converter
+	// sent is the schema that header is the encoding of, in the first message of the
+	// stream that came last; nil unless it is sure to begin further ones as well.
+	sent   *arrow.Schema
+	header []byte
 }
 
 func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow.Schema) (*parameterReader, error) {
@@ -246,6 +249,26 @@ func (p *parameterReader) takes(types []arrow.DataType, sent *arrow.Schema) bool
 		}
 	}
 	return true
+}
+
+// knows reports whether a stream that begins like this brings what the reader is
+// for.
+func (p *parameterReader) knows(types []arrow.DataType, first *flight.FlightData) bool {
+	return p.sent != nil && len(first.GetDataBody()) == 0 && bytes.Equal(p.header, first.GetDataHeader()) && p.takes(types, p.sent)
+}
+
+// append appends the sets of parameters of a record to those that came before it.
+func (p *parameterReader) append(rec arrow.RecordBatch, args *[][]*planner.Literal, before int) error {
+	if before+int(rec.NumRows()) > maxParameterRows {
+		return sqlstate.New(sqlstate.ProgramLimitExceeded, "more than %d sets of parameters were bound", maxParameterRows).
+			WithHint("use bulk ingest for that many rows")
+	}
+	if rec.NumRows() == 0 {
+		return nil
+	}
+	rows, err := p.rows(rec)
+	*args = append(*args, rows...)
+	return err
 }
 
 // rows are the sets of parameters of a record.
