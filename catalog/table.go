@@ -25,6 +25,15 @@ const MetaGroupID = 1
 // DefaultSchema is the SQL schema of an unqualified table name.
 const DefaultSchema = "public"
 
+// TempSchemaPrefix begins the names of schemas of temporary tables; no others
+// may.
+const TempSchemaPrefix = "pg_temp_"
+
+// ReservedSchema reports whether a schema of that name is the system's own.
+func ReservedSchema(name string) bool {
+	return name == "skein" || name == "information_schema" || strings.HasPrefix(name, "pg_")
+}
+
 // Table describes one table as of one metadata version. A Table that has been
 // published is immutable: change it by storing a copy with a higher Version.
 type Table struct {
@@ -40,10 +49,24 @@ type Table struct {
 	// NextColumnID is the id of the next column to be added, 0 in descriptors
 	// whose columns have no ids.
 	NextColumnID int `json:"next_column_id,omitempty"`
+	// Temporary names the session that the table belongs to, and which it ends
+	// with; nil for a lasting table.
+	Temporary *Temporary `json:"temporary,omitempty"`
 	// System marks a table without tablets, whose rows a gateway makes when it
 	// is read. The meta group has none of these.
 	System bool `json:"-"`
 }
+
+// Temporary is the owner of a table that lasts as long as a client's session.
+type Temporary struct {
+	// Gateway is the gateway that has the session, by the name of its lease.
+	Gateway string `json:"gateway"`
+	// Session is the session's name, which its tables' schema is made of.
+	Session string `json:"session"`
+}
+
+// TempSchema is the schema of the session's temporary tables.
+func (t *Temporary) TempSchema() string { return TempSchemaPrefix + t.Session }
 
 // Column is one column of a Table.
 type Column struct {

@@ -198,6 +198,14 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.DropTable)
 	case MetaAlterTable:
 		return handle(ctx, command, body, m.AlterTable)
+	case MetaCreateSchema:
+		return handle(ctx, command, body, m.CreateSchema)
+	case MetaDropSchema:
+		return handle(ctx, command, body, m.DropSchema)
+	case MetaLeaseGateway:
+		return handle(ctx, command, body, m.LeaseGateway)
+	case MetaEndSessions:
+		return handle(ctx, command, body, m.EndSessions)
 	case MetaRegisterNode:
 		return handle(ctx, command, body, m.RegisterNode)
 	case MetaAddKey:

@@ -28,13 +28,14 @@ const (
 	AlterDropColumn   AlterKind = "drop_column"
 	AlterRenameColumn AlterKind = "rename_column"
 	AlterRenameTable  AlterKind = "rename_table"
+	AlterSetSchema    AlterKind = "set_schema"
 )
 
 // AlterAction is one step of an AlterTable.
 type AlterAction struct {
 	Kind    AlterKind       `json:"kind"`
 	Name    string          `json:"name,omitempty"`     // the column dropped or renamed
-	NewName string          `json:"new_name,omitempty"` // of the column or table renamed
+	NewName string          `json:"new_name,omitempty"` // of the column or table renamed, or the schema
 	Column  *catalog.Column `json:"column,omitempty"`   // the one added; its id is assigned
 	// Quiet makes adding a column that exists, or dropping one that does not, do
 	// nothing.
@@ -101,8 +102,28 @@ func (s *metaState) alter(t *catalog.Table, a *AlterAction) (bool, *sqlstate.Err
 		}
 		t.Name = a.NewName
 		return true, nil
+	case AlterSetSchema:
+		return s.setSchema(t, a.NewName)
 	}
 	return false, sqlstate.New(sqlstate.InvalidParameter, "unknown way %q to alter a table", a.Kind)
+}
+
+// setSchema moves a table to another schema.
+func (s *metaState) setSchema(t *catalog.Table, schema string) (bool, *sqlstate.Error) {
+	if t.Schema == schema {
+		return false, nil
+	}
+	if t.Temporary != nil {
+		return false, sqlstate.New(sqlstate.FeatureNotSupported, "temporary table %q cannot leave its schema", t.Name)
+	}
+	t.Schema = schema
+	if err := s.checkSchema(t); err != nil {
+		return false, err
+	}
+	if name := (tableName{schema, t.Name}); s.names[name] != 0 {
+		return false, duplicateTable(name)
+	}
+	return true, nil
 }
 
 func addColumn(t *catalog.Table, a *AlterAction) (bool, *sqlstate.Error) {

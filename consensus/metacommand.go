@@ -73,7 +73,8 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
 		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob,
-		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
+		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting,
+		MetaCreateSchema, MetaDropSchema, MetaLeaseGateway, MetaEndSessions:
 		return c, nil
 	}
 	return c, fmt.Errorf("%w: unknown command %q", errBadMetaEntry, c.Command)

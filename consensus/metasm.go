@@ -88,9 +88,10 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		m.fail(fmt.Sprintf("writing meta records at log entry %d", last), err)
 		return failEntries(entries), nil
 	}
-	if m.state.counters.Version != before {
+	switch {
+	case m.state.counters.Version != before:
 		m.publish()
-	} else if beats {
+	case beats || m.state.leasesChanged:
 		m.current.Store(m.state.snapshot()) // nobody waits for those
 	}
 	m.grew(last, size)

@@ -35,6 +35,8 @@ const (
 	recordSeen     = 'h'
 	recordSettings = 's'
 	recordTokens   = 'o'
+	recordSchema   = 'p'
+	recordLease    = 'l'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -47,6 +49,11 @@ type metaState struct {
 	nodes    map[catalog.NodeID]NodeInfo
 	repairs  map[catalog.TabletID]Repair
 	jobs     map[uint64]Job
+	schemas  map[string]Schema
+	leases   map[string]gatewayLease // by gateway
+	// leasesChanged says that leases differ from the last snapshot's, though the
+	// version, which they are no part of, does not.
+	leasesChanged bool
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -68,6 +75,8 @@ type metaCounters struct {
 	NextAnswer  uint64           `json:"next_answer"`
 	NextJob     uint64           `json:"next_job,omitempty"` // the last one's id
 	NextNode    catalog.NodeID   `json:"next_node,omitempty"`
+	NextSchema  uint64           `json:"next_schema,omitempty"` // the last one given
+	NextLease   uint64           `json:"next_lease,omitempty"`  // the last one given
 }
 
 type tableName struct {
@@ -94,6 +103,8 @@ func newMetaState() *metaState {
 		repairs:  map[catalog.TabletID]Repair{},
 		jobs:     map[uint64]Job{},
 		seen:     map[catalog.NodeID]Heartbeat{},
+		schemas:  map[string]Schema{},
+		leases:   map[string]gatewayLease{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
 	}
@@ -120,6 +131,22 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 	case MetaAlterTable:
 		id, answer = dispatch(s, c.Body, func(r *AlterTable) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.alterTable(r) }
+		})
+	case MetaCreateSchema:
+		id, answer = dispatch(s, c.Body, func(r *CreateSchema) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.createSchema(r) }
+		})
+	case MetaDropSchema:
+		id, answer = dispatch(s, c.Body, func(r *DropSchema) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.dropSchema(r) }
+		})
+	case MetaLeaseGateway:
+		id, answer = dispatch(s, c.Body, func(r *LeaseGateway) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.leaseGateway(r) }
+		})
+	case MetaEndSessions:
+		id, answer = dispatch(s, c.Body, func(r *EndSessions) (string, func() metaAnswer) {
+			return r.RequestID, func() metaAnswer { return s.endSessions(r) }
 		})
 	case MetaRegisterNode:
 		id, answer = dispatch(s, c.Body, func(r *RegisterNode) (string, func() metaAnswer) {
@@ -202,6 +229,9 @@ func (s *metaState) createTable(r *CreateTable) metaAnswer {
 		return rejected(err)
 	}
 	t := *r.Table
+	if err := s.checkSchema(&t); err != nil {
+		return rejected(err)
+	}
 	name := tableName{t.Schema, t.Name}
 	if _, taken := s.names[name]; taken && !r.Hidden {
 		return rejected(duplicateTable(name))
@@ -246,6 +276,9 @@ func (s *metaState) publishTable(r *PublishTable) metaAnswer {
 	}
 	t := *record.Table
 	t.Schema, t.Name = cmp.Or(r.Schema, t.Schema), cmp.Or(r.Name, t.Name)
+	if err := s.checkSchema(&t); err != nil {
+		return rejected(err)
+	}
 	name := tableName{t.Schema, t.Name}
 	replaced, taken := s.names[name]
 	if taken && !r.Replace {
@@ -395,6 +428,16 @@ func (s *metaState) load(key, value []byte) error {
 		err = json.Unmarshal(value, &s.settings)
 	case recordTokens:
 		err = json.Unmarshal(value, &s.tokens)
+	case recordSchema:
+		var schema Schema
+		if err = json.Unmarshal(value, &schema); err == nil {
+			s.schemas[schema.Name] = schema
+		}
+	case recordLease:
+		var lease gatewayLease
+		if err = json.Unmarshal(value, &lease); err == nil {
+			s.leases[lease.Gateway] = lease
+		}
 	case recordAnswer:
 		var a answerRecord
 		if err = json.Unmarshal(value, &a); err == nil {
@@ -432,6 +475,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	snap := &MetaSnapshot{
 		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
 		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
+		Schemas: s.schemaList(), leases: s.leaseList(),
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]
@@ -441,6 +485,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 		}
 		snap.Tables = append(snap.Tables, r.Table)
 	}
+	s.leasesChanged = false
 	for _, id := range slices.Sorted(maps.Keys(s.repairs)) {
 		snap.Repairs = append(snap.Repairs, s.repairs[id])
 	}

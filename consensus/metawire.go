@@ -106,6 +106,10 @@ type MetaSnapshot struct {
 	Repairs []Repair `json:"repairs,omitempty"`
 	// Jobs are those that run and the newest of those that are over, by id.
 	Jobs []Job `json:"jobs,omitempty"`
+	// Schemas are those besides catalog.DefaultSchema, by name.
+	Schemas []Schema `json:"schemas,omitempty"`
+
+	leases []gatewayLease
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

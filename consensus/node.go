@@ -193,14 +193,27 @@ func (n *Node) announce(ctx context.Context, request RegisterNode) error {
 func (n *Node) sweep(ctx context.Context) {
 	ticker := time.NewTicker(10 * time.Minute)
 	defer ticker.Stop()
+	sessions := time.NewTicker(GatewayLeaseLife / 4)
+	defer sessions.Stop()
+	hidden := true
 	for {
-		if dropped, err := n.meta.SweepHidden(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			n.log.Warn("sweeping unpublished tables failed", "error", err)
-		} else if dropped > 0 {
-			n.log.Info("dropped unpublished tables", "tables", dropped)
+		if swept, err := n.meta.SweepSessions(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			n.log.Warn("sweeping the temporary tables of lost gateways failed", "error", err)
+		} else if swept > 0 {
+			n.log.Info("dropped the temporary tables of lost gateways", "gateways", swept)
+		}
+		if hidden {
+			if dropped, err := n.meta.SweepHidden(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				n.log.Warn("sweeping unpublished tables failed", "error", err)
+			} else if dropped > 0 {
+				n.log.Info("dropped unpublished tables", "tables", dropped)
+			}
 		}
 		select {
 		case <-ticker.C:
+			hidden = true
+		case <-sessions.C:
+			hidden = false
 		case <-ctx.Done():
 			return
 		}
