@@ -208,16 +208,42 @@ func parseTimestamp(text []byte, perSecond int64, zone bool) (int64, error) {
 		return 0, err
 	}
 	if !zone {
-		offset = 0
+		offset = nil
+	}
+	return instantOf(days, nanos, perSecond, offset)
+}
+
+// parseZoned reads an instant at a resolution, whose clock is the zone's unless
+// the text has an offset.
+func parseZoned(text []byte, perSecond int64, z *zone) (int64, error) {
+	days, nanos, offset, err := parseDateTime(text, "timestamp with time zone")
+	if err != nil {
+		return 0, err
+	}
+	t, err := instantOf(days, nanos, perSecond, offset)
+	if err != nil || offset != nil {
+		return t, err
+	}
+	return z.utc(t, perSecond)
+}
+
+// instantOf joins a day and a time of day that are ahead of UTC by some seconds,
+// nil for none.
+func instantOf(days, nanos, perSecond int64, ahead *int64) (int64, error) {
+	offset := int64(0)
+	if ahead != nil {
+		offset = *ahead
 	}
 	rest := rescaleUnits(nanos, 1_000_000_000, perSecond) - offset*perSecond
 	return joinDay(days, rest, perSecond*secondsPerDay)
 }
 
-func parseDateTime(text []byte, typeName string) (days, nanos, offset int64, err error) {
+// parseDateTime reads a date, a time of day and an offset from UTC in seconds, nil
+// if the text has none.
+func parseDateTime(text []byte, typeName string) (days, nanos int64, offset *int64, err error) {
 	s := dateScanner{p: trimSpace(text)}
 	if strings.EqualFold(string(s.p), "epoch") {
-		return 0, 0, 0, nil
+		return 0, 0, new(int64), nil
 	}
 	days, syntax, field := s.date()
 	if syntax && field && (s.accept('T') || s.accept('t') || s.spaces()) {
@@ -226,14 +252,20 @@ func parseDateTime(text []byte, typeName string) (days, nanos, offset int64, err
 		}
 	}
 	if syntax && field {
-		offset, syntax = s.zone()
+		s.spaces()
+		given := !s.done()
+		var seconds int64
+		seconds, syntax = s.zone()
 		syntax = syntax && s.done()
+		if given {
+			offset = &seconds
+		}
 	}
 	switch {
 	case !syntax:
-		return 0, 0, 0, invalidDatetime(typeName, text)
+		return 0, 0, nil, invalidDatetime(typeName, text)
 	case !field:
-		return 0, 0, 0, fieldRange(text)
+		return 0, 0, nil, fieldRange(text)
 	}
 	return days, nanos, offset, nil
 }

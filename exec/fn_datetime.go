@@ -182,7 +182,8 @@ func datetimeFunctions() []*function {
 	}
 	return []*function{
 		{name: "date_trunc", doc: "Truncates to a unit: microseconds to millennium. A date is taken as a timestamp.",
-			overloads: []overload{trunc(kTimestamp), trunc(kTimestampTZ)}},
+			overloads: []overload{trunc(kTimestamp), trunc(kTimestampTZ),
+				{params: []kind{kText, kTimestampTZ, kText}, result: returnsArg(1), make: makeZonedTrunc}}},
 		{name: "make_date", doc: "The date of a year, month and day.",
 			overloads: []overload{{params: []kind{kInt4, kInt4, kInt4}, result: returns(catalog.Date), make: makeMakeDate}}},
 	}

@@ -15,6 +15,7 @@ func formatFunctions() []*function {
 			overloads: []overload{
 				{params: []kind{kTimestamp, kText}, result: returns(catalog.Text), make: makeToChar},
 				{params: []kind{kTimestampTZ, kText}, result: returns(catalog.Text), make: makeToChar},
+				{params: []kind{kTimestampTZ, kText, kText}, result: returns(catalog.Text), make: makeZonedToChar},
 			}},
 		{name: "to_date", doc: "The date that a text has by a pattern, as to_char writes it.", overloads: []overload{
 			{params: []kind{kText, kText}, result: returns(catalog.Date), make: makeToDate}}},
@@ -42,6 +43,7 @@ type dateParts struct {
 	hour, minute, second int
 	micro                int
 	afternoon, halfDay   bool
+	zone                 string // its name for a time, UTC if empty
 }
 
 func partsOf(ts, per int64) dateParts {
@@ -198,7 +200,9 @@ func (n *patternNode) name(p dateParts) (string, int) {
 	case "A.D.", "B.C.":
 		s = [2]string{"A.D.", "B.C."}[b2i(p.year <= 0)]
 	case "TZ":
-		s = "UTC"
+		if s = p.zone; s == "" {
+			s = "UTC"
+		}
 	default:
 		return "", 0
 	}

@@ -93,7 +93,7 @@ var functions = sync.OnceValue(func() map[string]*function {
 	groups := [][]*function{
 		arithmeticFunctions(), comparisonFunctions(), logicFunctions(), mathFunctions(),
 		textFunctions(), matchFunctions(), conditionalFunctions(), datetimeFunctions(), extractFunctions(),
-		regexFunctions(), charFunctions(), trigFunctions(), integerFunctions(), calendarFunctions(), formatFunctions(), randomFunctions(),
+		regexFunctions(), charFunctions(), trigFunctions(), integerFunctions(), calendarFunctions(), formatFunctions(), randomFunctions(), zoneFunctions(),
 	}
 	for _, group := range groups {
 		for _, f := range group {

@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -24,6 +25,7 @@ func (m memoryCatalog) Table(_ context.Context, schema, name string) (*catalog.T
 	if schema == "broken" {
 		return nil, errors.New("the catalog is away")
 	}
+	schema = cmp.Or(schema, catalog.DefaultSchema)
 	if t := m[schema+"."+name]; t != nil {
 		return t, nil
 	}
@@ -33,7 +35,7 @@ func (m memoryCatalog) Table(_ context.Context, schema, name string) (*catalog.T
 func (m memoryCatalog) TableNames(_ context.Context, schema string) []string {
 	var out []string
 	for _, t := range m {
-		if t.Schema == schema {
+		if t.Schema == cmp.Or(schema, catalog.DefaultSchema) {
 			out = append(out, t.Name)
 		}
 	}

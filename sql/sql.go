@@ -20,7 +20,8 @@ type (
 	// BoundStatement is a bound statement with the types of its parameters.
 	BoundStatement = bind.Bound
 	// Bound is one of *Query, *Insert, *Update, *Delete, *Truncate,
-	// *CreateTable, *AlterTable, *DropTable, *Call, *Explain.
+	// *CreateTable, *AlterTable, *DropTable, *CreateSchema, *DropSchema, *Set,
+	// *Show, *Call, *Explain.
 	Bound = bind.Statement
 	// Query is a bound SELECT or VALUES.
 	Query = bind.Query
@@ -44,6 +45,16 @@ type (
 	CreateTable = bind.CreateTable
 	// DropTable is a bound DROP TABLE.
 	DropTable = bind.DropTable
+	// CreateSchema is a bound CREATE SCHEMA.
+	CreateSchema = bind.CreateSchema
+	// DropSchema is a bound DROP SCHEMA.
+	DropSchema = bind.DropSchema
+	// Set is a bound SET or RESET.
+	Set = bind.Set
+	// Show is a bound SHOW.
+	Show = bind.Show
+	// Session is what binding takes from the client's session.
+	Session = bind.Session
 	// Call is a bound CALL of a Procedure.
 	Call = bind.Call
 	// Procedure names what a CALL can run.
@@ -65,12 +76,23 @@ const (
 // *sqlstate.Error with the position of the offending token.
 func Parse(text string) ([]*Statement, error) { return parse.Parse(text) }
 
-// Bind resolves a statement against the catalog. params gives the types of
-// parameters the client knows, nil entries and missing ones are inferred;
-// BoundStatement.Params holds them all. Errors are *sqlstate.Error with
-// position and hint, or what the catalog returned.
+// Bind resolves a statement against the catalog, as a session without settings
+// sees it: see BindIn.
 func Bind(ctx context.Context, stmt *Statement, tables Catalog, params []arrow.DataType) (*BoundStatement, error) {
-	return bind.Bind(ctx, stmt, tables, params)
+	return bind.Bind(ctx, stmt, Session{}, tables, params)
+}
+
+// BindIn resolves a statement against the catalog for a session. params gives
+// the types of parameters the client knows, nil entries and missing ones are
+// inferred; BoundStatement.Params holds them all. Errors are *sqlstate.Error
+// with position and hint, or what the catalog returned.
+func BindIn(ctx context.Context, stmt *Statement, session Session, tables Catalog, params []arrow.DataType) (*BoundStatement, error) {
+	return bind.Bind(ctx, stmt, session, tables, params)
+}
+
+// CastIn is the cast of an expression to a type in a session with a time zone.
+func CastIn(zone string, e planner.Expr, dt arrow.DataType) planner.Expr {
+	return bind.CastIn(zone, e, dt)
 }
 
 // Default is the constant that a column takes when a write leaves it out.

@@ -45,11 +45,7 @@ func (b *binder) alteration(r *pgquery.RangeVar, ifExists bool) (*AlterTable, er
 	if err := b.plainTable(r); err != nil {
 		return nil, err
 	}
-	schema := r.Schemaname
-	if schema == "" {
-		schema = catalog.DefaultSchema
-	}
-	return &AlterTable{Name: TableName{schema, r.Relname}, IfExists: ifExists}, nil
+	return &AlterTable{Name: TableName{r.Schemaname, r.Relname}, IfExists: ifExists}, nil
 }
 
 // addColumn binds ADD COLUMN as CREATE TABLE binds a column.

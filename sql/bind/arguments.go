@@ -18,7 +18,7 @@ func (s *Bound) Arguments(values []*planner.Literal) ([]*planner.Literal, error)
 	out[clockParam] = clockValue()
 	for i, v := range values {
 		var err error
-		if out[i+1], err = parameterValue(v, s.Params[i]); err != nil {
+		if out[i+1], err = parameterValue(v, s.Params[i], s.zone); err != nil {
 			return nil, err
 		}
 	}

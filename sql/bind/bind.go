@@ -19,9 +19,10 @@ const MaxTableRefs = 512
 
 // binder holds the state of binding one statement.
 type binder struct {
-	ctx    context.Context
-	stmt   *parse.Statement
-	tables Catalog
+	ctx     context.Context
+	stmt    *parse.Statement
+	tables  Catalog
+	session Session
 
 	params    []arrow.DataType  // by ordinal-1; nil while not inferred
 	ctes      []*cte            // innermost last
@@ -37,12 +38,12 @@ type binder struct {
 // Bind resolves a statement against the catalog. params gives the types of
 // parameters that the client declared: nil entries and missing ones are
 // inferred from where they stand, and are text where nothing tells.
-func Bind(ctx context.Context, stmt *parse.Statement, tables Catalog, params []arrow.DataType) (*Bound, error) {
+func Bind(ctx context.Context, stmt *parse.Statement, session Session, tables Catalog, params []arrow.DataType) (*Bound, error) {
 	if len(params) > parse.MaxParams {
 		return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "the statement declares %d parameters, the limit is %d", len(params), parse.MaxParams)
 	}
 	b := &binder{
-		ctx: ctx, stmt: stmt, tables: tables,
+		ctx: ctx, stmt: stmt, tables: tables, session: session,
 		params: append([]arrow.DataType(nil), params...),
 		loc:    make(map[planner.Expr]int32),
 	}
@@ -55,7 +56,7 @@ func Bind(ctx context.Context, stmt *parse.Statement, tables Catalog, params []a
 			b.params[i] = catalog.Text
 		}
 	}
-	return &Bound{Statement: bound, Params: b.params, limits: b.limits, clock: b.clock}, nil
+	return &Bound{Statement: bound, Params: b.params, limits: b.limits, zone: session.Zone, clock: b.clock}, nil
 }
 
 func (b *binder) statement(n *pgquery.Node) (Statement, error) {
@@ -77,7 +78,15 @@ func (b *binder) statement(n *pgquery.Node) (Statement, error) {
 	case *pgquery.Node_CreateStmt:
 		return b.createTable(s.CreateStmt)
 	case *pgquery.Node_DropStmt:
-		return b.dropTable(s.DropStmt)
+		return b.drop(s.DropStmt)
+	case *pgquery.Node_AlterObjectSchemaStmt:
+		return b.setSchema(s.AlterObjectSchemaStmt)
+	case *pgquery.Node_CreateSchemaStmt:
+		return b.createSchema(s.CreateSchemaStmt)
+	case *pgquery.Node_VariableSetStmt:
+		return b.set(s.VariableSetStmt)
+	case *pgquery.Node_VariableShowStmt:
+		return b.show(s.VariableShowStmt)
 	case *pgquery.Node_CallStmt:
 		return b.callProcedure(s.CallStmt)
 	case *pgquery.Node_ExplainStmt:
@@ -97,20 +106,30 @@ func (b *binder) query(s *pgquery.SelectStmt) (*Query, error) {
 	return &Query{Node: b.withCommons(out.node), Schema: arrow.NewSchema(out.fields, nil)}, nil
 }
 
-func (b *binder) dropTable(s *pgquery.DropStmt) (*DropTable, error) {
-	// CASCADE and RESTRICT are the same: nothing depends on a table.
+func (b *binder) drop(s *pgquery.DropStmt) (Statement, error) {
 	if err := b.onlyFields(s, "objects", "remove_type", "behavior", "missing_ok"); err != nil {
 		return nil, err
 	}
-	if s.RemoveType != pgquery.ObjectType_OBJECT_TABLE {
-		return nil, b.unsupported(-1, "DROP %s", objectName(s.RemoveType))
+	switch s.RemoveType {
+	case pgquery.ObjectType_OBJECT_TABLE:
+		return b.dropTable(s)
+	case pgquery.ObjectType_OBJECT_SCHEMA:
+		return &DropSchema{
+			Names: stringsOf(s.Objects), IfExists: s.MissingOk, Cascade: s.Behavior == pgquery.DropBehavior_DROP_CASCADE,
+		}, nil
 	}
+	return nil, b.unsupported(-1, "DROP %s", objectName(s.RemoveType))
+}
+
+// dropTable binds DROP TABLE. CASCADE and RESTRICT are the same: nothing depends
+// on a table.
+func (b *binder) dropTable(s *pgquery.DropStmt) (*DropTable, error) {
 	d := &DropTable{IfExists: s.MissingOk}
 	for _, o := range s.Objects {
 		parts := stringsOf(o.GetList().GetItems())
 		switch len(parts) {
 		case 1:
-			d.Names = append(d.Names, TableName{catalog.DefaultSchema, parts[0]})
+			d.Names = append(d.Names, TableName{"", parts[0]})
 		case 2:
 			d.Names = append(d.Names, TableName{parts[0], parts[1]})
 		default:

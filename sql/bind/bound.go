@@ -12,14 +12,27 @@ import (
 // Catalog answers what the binder asks about tables.
 type Catalog interface {
 	// Table returns the table, or an error with code UndefinedTable (or nil,
-	// nil) when there is none of that name.
+	// nil) when there is none of that name. An empty schema stands for a name
+	// without one, which is looked for where the session says.
 	Table(ctx context.Context, schema, name string) (*catalog.Table, error)
-	// TableNames lists the tables of a schema, for hints in errors.
+	// TableNames lists the tables of a schema, with an empty one those that can be
+	// named without, for hints in errors.
 	TableNames(ctx context.Context, schema string) []string
 }
 
+// Session is what binding takes from the client's session. The zero value is
+// that of a client that has set nothing.
+type Session struct {
+	// CreateIn is the schema of new tables whose names have none; "" is
+	// catalog.DefaultSchema.
+	CreateIn string
+	// Zone is the time zone, as exec.CheckZone takes it; "" is UTC.
+	Zone string
+}
+
 // Statement is a bound statement: one of *Query, *Insert, *Update, *Delete,
-// *Truncate, *CreateTable, *AlterTable, *DropTable, *Call and *Explain.
+// *Truncate, *CreateTable, *AlterTable, *DropTable, *CreateSchema, *DropSchema,
+// *Set, *Show, *Call and *Explain.
 type Statement interface {
 	statement()
 }
@@ -31,7 +44,8 @@ type Bound struct {
 	Params []arrow.DataType
 
 	limits map[*planner.Limit]limitExprs
-	clock  bool // the statement asks for the time of its execution
+	zone   string // of the session
+	clock  bool   // the statement asks for the time of its execution
 }
 
 // Timeless reports whether the statement may be executed as it is: it has no
@@ -68,6 +82,9 @@ type Insert struct {
 type CreateTable struct {
 	Table       *catalog.Table
 	IfNotExists bool
+	// Temporary tables are the session's own; their schema, which is empty here, is
+	// for whoever runs the statement to give.
+	Temporary bool
 	// Tablets is how many tablets to cut the table into: for hash partitioning
 	// even runs of buckets, for ranges len(Splits)+1, else 1.
 	Tablets int
@@ -80,7 +97,7 @@ type CreateTable struct {
 	Splits []*planner.Literal
 }
 
-// TableName is a resolved name of a table.
+// TableName is the name of a table, with an empty schema if it has none.
 type TableName struct {
 	Schema string
 	Name   string

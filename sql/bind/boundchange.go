@@ -76,13 +76,14 @@ const (
 	DropColumn   AlterKind = "drop column"
 	RenameColumn AlterKind = "rename column"
 	RenameTable  AlterKind = "rename"
+	SetSchema    AlterKind = "set schema"
 )
 
 // AlterAction is one step of an AlterTable.
 type AlterAction struct {
 	Kind    AlterKind
 	Name    string          // the column
-	NewName string          // of RenameColumn and RenameTable
+	NewName string          // of RenameColumn and RenameTable, the schema of SetSchema
 	Column  *catalog.Column // of AddColumn, without an id
 	// Quiet is IF NOT EXISTS or IF EXISTS.
 	Quiet bool

@@ -17,7 +17,7 @@ import (
 // not have; saying so helps more than "does not exist".
 var foreignFunctions = []string{
 	"bit_and", "bit_or", "bit_xor", "json_agg", "jsonb_agg", "corr", "percentile_disc", "mode",
-	"setseed", "random_normal", "nextval", "currval", "generate_series", "unnest", "timezone",
+	"setseed", "random_normal", "nextval", "currval", "generate_series", "unnest",
 	"clock_timestamp", "normalize", "xmlexists",
 }
 
@@ -63,6 +63,12 @@ func (b *binder) funcCall(f *pgquery.FuncCall, c *exprContext) (planner.Expr, er
 	switch {
 	case name == "concat" || name == "concat_ws":
 		if args, err = b.texts(args); err != nil {
+			return nil, err
+		}
+	case name == "timezone" && len(args) == 1: // AT LOCAL
+		args = []planner.Expr{zoneName(b.zone()), args[0]}
+	case name == "timezone" && isUntyped(args[0]):
+		if args[0], err = b.settled(args[0]); err != nil {
 			return nil, err
 		}
 	case name == "age" && len(args) == 1:
@@ -133,7 +139,7 @@ func (b *binder) sinceMidnight(from planner.Expr, location int32) ([]planner.Exp
 	if err != nil {
 		return nil, err
 	}
-	today := b.at(&planner.Cast{Arg: b.now(location), DataType: catalog.Date}, location)
+	today := b.cast(b.now(location), catalog.Date, location)
 	return []planner.Expr{b.at(&planner.Cast{Arg: today, DataType: catalog.Timestamp}, location), from}, nil
 }
 

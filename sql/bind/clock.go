@@ -22,7 +22,7 @@ func (b *binder) now(location int32) planner.Expr {
 	return b.at(&planner.Param{Ordinal: clockParam, DataType: catalog.TimestampTZ}, location)
 }
 
-// sqlValue binds CURRENT_DATE and its like, in UTC.
+// sqlValue binds CURRENT_DATE and its like, in the session's time zone.
 func (b *binder) sqlValue(f *pgquery.SQLValueFunction) (planner.Expr, error) {
 	if e, ok := b.who(f); ok {
 		return e, nil
@@ -34,12 +34,14 @@ func (b *binder) sqlValue(f *pgquery.SQLValueFunction) (planner.Expr, error) {
 	switch f.Op {
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP:
 		return now, nil
+	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_SCHEMA:
+		return b.at(&planner.Literal{Value: b.currentSchema(), DataType: catalog.Text}, f.Location), nil
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE:
-		return b.at(&planner.Cast{Arg: now, DataType: catalog.Date}, f.Location), nil
+		return b.cast(now, catalog.Date, f.Location), nil
 	case pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP:
-		return b.at(&planner.Cast{Arg: now, DataType: catalog.Timestamp}, f.Location), nil
+		return b.cast(now, catalog.Timestamp, f.Location), nil
 	case pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME:
-		return b.at(&planner.Cast{Arg: &planner.Cast{Arg: now, DataType: catalog.Timestamp}, DataType: catalog.Time}, f.Location), nil
+		return b.at(&planner.Cast{Arg: b.cast(now, catalog.Timestamp, f.Location), DataType: catalog.Time}, f.Location), nil
 	}
 	return nil, b.unsupported(f.Location, "this form of CURRENT_TIME or its like")
 }

@@ -168,7 +168,7 @@ func (b *binder) convert(e planner.Expr, dt arrow.DataType) (planner.Expr, error
 			return b.at(same, location), nil
 		}
 	}
-	cast := b.at(&planner.Cast{Arg: e, DataType: dt}, location)
+	cast := b.cast(e, dt, location)
 	if _, ok := e.(*planner.Literal); ok {
 		return b.fold(cast)
 	}

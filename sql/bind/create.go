@@ -34,21 +34,25 @@ func (b *binder) createTable(stmt *pgquery.CreateStmt) (*CreateTable, error) {
 	if stmt.Partbound != nil {
 		return nil, b.unsupported(stmt.Relation.GetLocation(), "PARTITION OF")
 	}
-	if err := b.onlyFields(stmt, "relation", "table_elts", "partspec", "options", "if_not_exists"); err != nil {
+	handled := []string{"relation", "table_elts", "partspec", "options", "if_not_exists"}
+	if stmt.Oncommit == pgquery.OnCommitAction_ONCOMMIT_PRESERVE_ROWS {
+		handled = append(handled, "oncommit") // what temporary tables do anyway
+	}
+	if err := b.onlyFields(stmt, handled...); err != nil {
 		return nil, err
 	}
-	if err := b.plainTable(stmt.Relation); err != nil {
+	schema, temporary, err := b.newTableSchema(stmt.Relation)
+	if err != nil {
 		return nil, err
 	}
-	schema := stmt.Relation.Schemaname
-	if schema == "" {
-		schema = catalog.DefaultSchema
+	if stmt.Oncommit == pgquery.OnCommitAction_ONCOMMIT_PRESERVE_ROWS && !temporary {
+		return nil, b.errorAt(sqlstate.InvalidTableDefinition, stmt.Relation.Location, "ON COMMIT can only be used on temporary tables")
 	}
 	c := &creation{
 		binder: b, stmt: stmt,
 		table: &catalog.Table{Schema: schema, Name: stmt.Relation.Relname},
 	}
-	c.out = &CreateTable{Table: c.table, IfNotExists: stmt.IfNotExists}
+	c.out = &CreateTable{Table: c.table, IfNotExists: stmt.IfNotExists, Temporary: temporary}
 	for _, step := range []func() error{c.columns, c.tableConstraints, c.checkKey, c.readOptions, c.partition} {
 		if err := step(); err != nil {
 			return nil, err

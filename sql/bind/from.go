@@ -129,9 +129,6 @@ func (b *binder) target(r *pgquery.RangeVar) (*catalog.Table, error) {
 // table looks a table up.
 func (b *binder) table(r *pgquery.RangeVar) (*catalog.Table, error) {
 	schema := r.Schemaname
-	if schema == "" {
-		schema = catalog.DefaultSchema
-	}
 	t, err := b.tables.Table(b.ctx, schema, r.Relname)
 	if err == nil && t != nil {
 		return t, nil

@@ -73,6 +73,9 @@ func (b *binder) call(name string, args []planner.Expr, location int32) (planner
 		_, literal := converted[i].(*planner.Literal)
 		constant = constant && literal
 	}
+	if e, ok, err := b.inZone(signature, converted, location); ok || err != nil {
+		return e, err
+	}
 	e := b.at(&planner.Call{
 		Func: signature.Name, Args: converted, DataType: signature.Result,
 		Null: callNullable(signature, converted),

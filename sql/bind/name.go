@@ -83,6 +83,8 @@ func sublinkName(e *pgquery.SubLink) (string, int) {
 
 func clockName(op pgquery.SQLValueFunctionOp) string {
 	switch op {
+	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_SCHEMA:
+		return "current_schema"
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE:
 		return "current_date"
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP:

@@ -207,10 +207,6 @@ func nodeName(message string) string {
 		return "CREATE INDEX"
 	case "ViewStmt":
 		return "CREATE VIEW"
-	case "VariableSetStmt":
-		return "SET"
-	case "VariableShowStmt":
-		return "SHOW"
 	case "TransactionStmt":
 		return "BEGIN, COMMIT or ROLLBACK"
 	case "CreateTableAsStmt":

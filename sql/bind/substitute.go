@@ -21,10 +21,10 @@ func (s *Bound) Substitute(values []*planner.Literal) (*Bound, error) {
 	if s.Timeless() {
 		return s, nil
 	}
-	sub := &substitution{values: make([]*planner.Literal, len(values)), limits: s.limits, now: clockValue()}
+	sub := &substitution{values: make([]*planner.Literal, len(values)), limits: s.limits, zone: s.zone, now: clockValue()}
 	for i, v := range values {
 		var err error
-		if sub.values[i], err = parameterValue(v, s.Params[i]); err != nil {
+		if sub.values[i], err = parameterValue(v, s.Params[i], s.zone); err != nil {
 			return nil, err
 		}
 	}
@@ -37,7 +37,7 @@ func (s *Bound) Substitute(values []*planner.Literal) (*Bound, error) {
 
 // parameterValue is a value as a literal of the parameter's type. A nil one and
 // one without a value are NULL.
-func parameterValue(v *planner.Literal, dt arrow.DataType) (*planner.Literal, error) {
+func parameterValue(v *planner.Literal, dt arrow.DataType, zone string) (*planner.Literal, error) {
 	if v == nil || v.Value == nil {
 		return &planner.Literal{DataType: dt}, nil
 	}
@@ -48,12 +48,13 @@ func parameterValue(v *planner.Literal, dt arrow.DataType) (*planner.Literal, er
 		return nil, sqlstate.New(sqlstate.DatatypeMismatch, "a parameter of type %s cannot take a value of type %s",
 			catalog.TypeName(dt), catalog.TypeName(v.DataType))
 	}
-	return evaluate(&planner.Cast{Arg: v, DataType: dt})
+	return evaluate(CastIn(zone, v, dt))
 }
 
 type substitution struct {
 	values []*planner.Literal
 	limits map[*planner.Limit]limitExprs
+	zone   string
 	now    *planner.Literal
 }
 
@@ -260,7 +261,7 @@ func (s *substitution) replace(e planner.Expr) (planner.Expr, error) {
 		}
 		l := s.values[p.Ordinal-1]
 		if !arrow.TypeEqual(l.DataType, p.DataType) {
-			return parameterValue(l, p.DataType)
+			return parameterValue(l, p.DataType, s.zone)
 		}
 		return l, nil
 	}

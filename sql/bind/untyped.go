@@ -58,7 +58,7 @@ func (b *binder) settle(u *untyped, dt arrow.DataType) (planner.Expr, error) {
 	if arrow.TypeEqual(dt, catalog.Text) {
 		return b.at(text, location), nil
 	}
-	literal, err := evaluate(&planner.Cast{Arg: text, DataType: dt})
+	literal, err := evaluate(CastIn(b.session.Zone, text, dt))
 	if err != nil {
 		return nil, b.place(err, location)
 	}
