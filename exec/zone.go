@@ -23,7 +23,7 @@ var zoneAbbreviations = map[string]float64{
 
 // posixZone is a zone given by its offset west of Greenwich, with or without a
 // name before it: UTC+3, <+02>-02, -05:30.
-var posixZone = regexp.MustCompile(`^(<[+\-A-Za-z0-9]+>|[A-Za-z]{3,})?([+-]?)(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?$`)
+var posixZone = regexp.MustCompile(`^(<[+\-:A-Za-z0-9]+>|[A-Za-z]{3,})?([+-]?)(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?$`)
 
 // zone converts between UTC and a time zone's clocks. It remembers the period
 // between two changes of clocks that it used last, so it belongs to one kernel.

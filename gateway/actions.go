@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"skein/flightproto"
@@ -70,6 +71,10 @@ func (s *service) ListActions(e *flight.Empty, stream flight.FlightService_ListA
 
 // DoAction runs Skein's own actions and passes the others on.
 func (s *service) DoAction(a *flight.Action, stream flight.FlightService_DoActionServer) error {
+	switch a.GetType() {
+	case flightsql.CreatePreparedStatementActionType, flight.GetSessionOptionsActionType:
+		s.sql.offerSession(stream.Context())
+	}
 	var result any
 	switch a.GetType() {
 	case actionCancelQuery:

@@ -15,7 +15,11 @@ import (
 // touched; workers give old ones the default of a new column when they read
 // them.
 func (s *sqlService) alterTable(ctx context.Context, b *sql.AlterTable) error {
-	t, err := s.target(ctx, b.Name.Schema, b.Name.Name)
+	in, err := s.scope(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := s.target(ctx, in, b.Name.Schema, b.Name.Name)
 	if err != nil {
 		if b.IfExists && sqlstate.CodeOf(err) == sqlstate.UndefinedTable {
 			return nil
@@ -49,6 +53,8 @@ func alterKind(k bind.AlterKind) (consensus.AlterKind, error) {
 		return consensus.AlterRenameColumn, nil
 	case bind.RenameTable:
 		return consensus.AlterRenameTable, nil
+	case bind.SetSchema:
+		return consensus.AlterSetSchema, nil
 	}
 	return "", sqlstate.New(sqlstate.InternalError, "no way to %s", k)
 }

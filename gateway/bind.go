@@ -54,8 +54,8 @@ func (s *sqlService) bindQuery(handle []byte, first *flight.FlightData, stream f
 // receive reads the parameters of a stream whose first message was read.
 func (p *preparedStatement) receive(ctx context.Context, first *flight.FlightData, stream flight.DataStreamReader) ([][]*planner.Literal, error) {
 	p.mu.Lock()
-	reader, types := p.idle, p.stmt.params()
-	if reader != nil && reader.knows(types, first) {
+	reader, types, zone := p.idle, p.stmt.params(), p.stmt.scope.Zone
+	if reader != nil && reader.knows(types, zone, first) {
 		p.idle = nil
 	} else {
 		reader = nil

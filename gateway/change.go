@@ -36,7 +36,7 @@ type changed struct {
 func (s *sqlService) changeRows(ctx context.Context, id string, st *statement, sets [][]*planner.Literal) (changed, error) {
 	for attempt := 1; ; attempt++ {
 		st.analysis.restart()
-		c := &change{s: s, id: fmt.Sprintf("%s-%d", id, attempt), st: st}
+		c := &change{s: s, id: fmt.Sprintf("%s-%d", id, attempt), st: st, memory: queryMemory(ctx)}
 		done, err := c.run(ctx, sets)
 		if err == nil {
 			s.gw.metrics.rowsWrote.Add(float64(done.rows))
@@ -70,7 +70,7 @@ func (s *sqlService) rebind(ctx context.Context, st *statement, attempt int, cau
 	if err := s.gw.directory.recover(ctx, attempt, cause); err != nil {
 		return nil, err
 	}
-	fresh, err := s.compile(ctx, st.text)
+	fresh, err := s.compileIn(ctx, st.scope, st.text)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +95,7 @@ type change struct {
 	snapshot uint64
 	w        *tableWriter
 	result   *heldRows
+	memory   int64 // as queryMemory
 }
 
 // again reports whether another attempt could end otherwise.

@@ -18,7 +18,8 @@ import (
 
 // converter turns record batches as a client sends them into batches of a
 // table's columns: fields are matched by name, converted without loss, and
-// columns that are not sent get their default. One goroutine at a time.
+// columns that are not sent get their default. Texts and timestamps without a
+// time zone that become instants are of a session's zone, "" for UTC. One goroutine at a time.
 type converter struct {
 	table    *catalog.Table
 	incoming *arrow.Schema // what the client sends
@@ -35,7 +36,7 @@ type columnConverter struct {
 	lossy  *exec.Evaluator // true where the conversion lost something; nil if it cannot
 }
 
-func newConverter(ctx context.Context, t *catalog.Table, incoming *arrow.Schema) (*converter, error) {
+func newConverter(ctx context.Context, t *catalog.Table, incoming *arrow.Schema, zone string) (*converter, error) {
 	c := &converter{table: t, incoming: incoming}
 	fields := make([]arrow.Field, incoming.NumFields())
 	public := make([]arrow.DataType, len(fields))
@@ -64,7 +65,7 @@ func newConverter(ctx context.Context, t *catalog.Table, incoming *arrow.Schema)
 		var err error
 		if sent {
 			cc.source = source
-			err = cc.compile(&planner.Column{Index: source, Name: col.Name, DataType: public[source], Null: true}, c.physical)
+			err = cc.compile(&planner.Column{Index: source, Name: col.Name, DataType: public[source], Null: true}, c.physical, zone)
 		} else {
 			var def planner.Expr
 			if def, err = sql.Default(ctx, col); err == nil {
@@ -92,7 +93,7 @@ func columnList(t *catalog.Table) string {
 
 // compile prepares the conversion of one field: a cast, and where that could
 // round or cut, a check that casting back gives the value sent.
-func (cc *columnConverter) compile(from *planner.Column, input *arrow.Schema) error {
+func (cc *columnConverter) compile(from *planner.Column, input *arrow.Schema, zone string) error {
 	to := cc.column.Type
 	var value planner.Expr = from
 	if !arrow.TypeEqual(from.DataType, to) {
@@ -101,12 +102,12 @@ func (cc *columnConverter) compile(from *planner.Column, input *arrow.Schema) er
 				cc.column.Name, catalog.TypeName(to), catalog.TypeName(from.DataType)).
 				WithHint("convert the column before sending it")
 		}
-		value = &planner.Cast{Arg: from, DataType: to}
+		value = sql.CastIn(zone, from, to)
 		if from.DataType.ID() != arrow.STRING && exec.CanCast(to, from.DataType, true) { // parsing text loses nothing
 			var err error
 			cc.lossy, err = exec.Compile(&planner.Call{
 				Func:     "is distinct from",
-				Args:     []planner.Expr{from, &planner.Cast{Arg: value, DataType: from.DataType}},
+				Args:     []planner.Expr{from, sql.CastIn(zone, value, from.DataType)},
 				DataType: catalog.Boolean,
 			}, input)
 			if err != nil {

@@ -164,7 +164,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer g.leases.hold(placed.workers, cancel)()
-	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, brief: t.brief, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j}
+	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, brief: t.brief, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j, memory: queryMemory(ctx)}
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
@@ -268,6 +268,7 @@ type run struct {
 	reported      atomic.Bool                        // reports have ended the query on the workers
 	finishing     sync.Once
 	analysis      *analysis
+	memory        int64    // that the session lets each node hold; 0 leaves it to the node
 	profiles      profiles // of an analyzed query
 	job           *job
 	abandon       context.CancelCauseFunc // ends the attempt
@@ -323,7 +324,7 @@ func (r *run) startAt(ctx context.Context, addr string, request *pb.StartRequest
 func (r *run) request(s *start) *pb.StartRequest {
 	req := &pb.StartRequest{
 		QueryId: r.id, MetadataVersion: r.plan.MetadataVersion, Snapshot: r.at,
-		LeaseMillis: r.leaseMillis(), Authorization: r.authorization,
+		LeaseMillis: r.leaseMillis(), Authorization: r.authorization, MemoryBytes: uint64(r.memory),
 		Measure: r.analysis != nil, MeasureTime: r.analysis != nil && r.analysis.timing,
 	}
 	if s.program == nil {
@@ -402,7 +403,7 @@ func (r *run) env(f *planner.Fragment) *exec.Env {
 		Tables:      systemTables{r.gw, r.snap},
 		Exchanges:   r,
 		Parallelism: 1,
-		Budget:      exec.NewBudget("query", r.gw.cfg.QueryMemory, r.gw.budget),
+		Budget:      exec.NewBudget("query", r.gw.queryMemory(r.memory), r.gw.budget),
 		SpillDir:    r.gw.cfg.SpillDir,
 		MaxSpill:    f.MaxSpill,
 		Profile:     r.profile(f),

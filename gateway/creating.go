@@ -20,11 +20,11 @@ type tableKey struct{ schema, name string }
 
 func newCreating() *creating { return &creating{names: make(map[tableKey]chan struct{})} }
 
-// claim waits until no other ingest is creating the table of cmd, and keeps the
-// name until release is called; calling it again does nothing. Ingests in other
-// modes neither wait nor keep anything.
-func (c *creating) claim(ctx context.Context, cmd flightsql.StatementIngest) (release func(), err error) {
-	exists, missing, err := ingestModes(cmd.GetTableDefinitionOptions())
+// claim waits until no other ingest is creating a table of that name, and keeps
+// the name until release is called; calling it again does nothing. Ingests in
+// other modes neither wait nor keep anything.
+func (c *creating) claim(ctx context.Context, key tableKey, options *flightsql.TableDefinitionOptions) (release func(), err error) {
+	exists, missing, err := ingestModes(options)
 	if err != nil {
 		return nil, err
 	}
@@ -32,11 +32,6 @@ func (c *creating) claim(ctx context.Context, cmd flightsql.StatementIngest) (re
 		missing != flightsql.TableDefinitionOptionsTableNotExistOptionCreate {
 		return func() {}, nil
 	}
-	schema, err := ingestSchemaName(cmd)
-	if err != nil {
-		return nil, err
-	}
-	key := tableKey{schema, cmd.GetTable()}
 	for {
 		c.mu.Lock()
 		busy, taken := c.names[key]

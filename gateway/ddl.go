@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"skein/catalog"
@@ -18,7 +19,11 @@ const tabletsTimeout = 30 * time.Second
 // createTable asks the meta group for a table and waits until its tablets
 // serve. A hidden table has no name yet: see publishTable.
 func (g *Server) createTable(ctx context.Context, t *catalog.Table, hidden bool) (*catalog.Table, error) {
-	if t.Schema == system.Schema {
+	switch {
+	case t.Schema == noSchema:
+		return nil, sqlstate.New(sqlstate.InvalidSchemaName, "no schema has been selected to create in").
+			WithHint("name a schema, or set search_path")
+	case slices.Contains(system.Schemas(), t.Schema):
 		return nil, sqlstate.New(sqlstate.ReservedName, "schema %q is for system tables", t.Schema).WithHint("name another schema")
 	}
 	var reply consensus.TableReply

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"skein/flightproto"
+	"skein/gateway/session"
 	"skein/sqlstate"
 )
 
@@ -18,16 +19,30 @@ const loggedText = 2000
 // rows, which f sets, is what it returned or changed, for the log.
 func (s *sqlService) statement(ctx context.Context, id, kind, text string, rows *int64, f func(ctx context.Context) error) error {
 	began := time.Now()
-	ctx, end, err := s.gw.queries.start(ctx, id, text, s.gw.cfg.StatementTimeout)
+	in, err := s.session(ctx)
 	if err == nil {
-		err = causeOf(ctx, f(ctx))
-		end()
+		err = s.inSession(ctx, in, id, text, f)
 	}
 	s.ended(ctx, id, kind, text, *rows, time.Since(began), err)
 	if serverFault(err) {
 		return &failedStatement{id: id, err: err}
 	}
 	return err
+}
+
+// inSession runs f as one registered statement of a session, nil for none.
+func (s *sqlService) inSession(ctx context.Context, in *session.Session, id, text string, f func(ctx context.Context) error) error {
+	settings := s.gw.sessions.Defaults()
+	if in != nil {
+		settings = in.Settings()
+		defer s.gw.sessions.Begin(in)()
+	}
+	ctx, end, err := s.gw.queries.start(ctx, id, text, settings)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return causeOf(ctx, f(ctx))
 }
 
 // ended counts a statement and logs it: at level debug, one that took long as

@@ -40,6 +40,9 @@ func commandIsFlightSQL(cmd []byte) bool {
 	return err == nil
 }
 
+// preparedQuery is in the type of the command that executes a prepared statement.
+var preparedQuery = []byte("CommandPreparedStatementQuery")
+
 // statementText returns the SQL that a plain Flight descriptor stands for.
 func (s *service) statementText(d *flight.FlightDescriptor) (string, error) {
 	switch {
@@ -61,8 +64,12 @@ func (s *service) statementText(d *flight.FlightDescriptor) (string, error) {
 // GetFlightInfo plans a query, or runs a statement that has no result set.
 func (s *service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	if d.GetType() == flight.DescriptorCMD && commandIsFlightSQL(d.GetCmd()) {
+		if !bytes.Contains(d.GetCmd(), preparedQuery) { // it had its chance when it was prepared
+			s.sql.offerSession(ctx)
+		}
 		return s.FlightServer.GetFlightInfo(ctx, d)
 	}
+	s.sql.offerSession(ctx)
 	text, err := s.statementText(d)
 	if err != nil {
 		return nil, flightproto.ToStatus(err)

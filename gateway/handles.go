@@ -15,6 +15,7 @@ import (
 type handles[T any] struct {
 	what  string // for error texts
 	limit int
+	each  int // how many one session may hold; 0 for any number
 	ttl   time.Duration
 	now   func() time.Time
 	// lost, when not nil, is told of values that nobody took.
@@ -22,16 +23,18 @@ type handles[T any] struct {
 
 	mu      sync.Mutex
 	entries map[string]*handleEntry[T]
-	swept   time.Time // of what has expired
+	owned   map[string]int // entries by session
+	swept   time.Time      // of what has expired
 }
 
 type handleEntry[T any] struct {
 	value T
 	used  time.Time
+	owner string // the session's id, "" for none
 }
 
 func newHandles[T any](what string, limit int, ttl time.Duration) *handles[T] {
-	return &handles[T]{what: what, limit: limit, ttl: ttl, now: time.Now, entries: make(map[string]*handleEntry[T])}
+	return &handles[T]{what: what, limit: limit, ttl: ttl, now: time.Now, entries: make(map[string]*handleEntry[T]), owned: make(map[string]int)}
 }
 
 // idBytes is how long ids are, before they are written as text.
@@ -44,14 +47,21 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// put stores a value under a new handle. What has expired is dropped now and
-// then, and before a full table refuses with 53400.
-func (h *handles[T]) put(v T) (string, error) {
+// put stores a value of a session, "" for none, under a new handle. What has
+// expired is dropped now and then, and before a full table refuses with 53400.
+func (h *handles[T]) put(owner string, v T) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := h.now(); now.Sub(h.swept) > h.ttl/8 {
 		h.swept = now
 		h.expireLocked()
+	}
+	if owner != "" && h.each > 0 && h.owned[owner] >= h.each {
+		h.expireLocked()
+		if h.owned[owner] >= h.each {
+			return "", sqlstate.New(sqlstate.TooManyRequests, "the session has already %d open %ss", h.each, h.what).
+				WithHint("fetch or close the ones that are open")
+		}
 	}
 	if len(h.entries) >= h.limit {
 		h.expireLocked()
@@ -61,7 +71,10 @@ func (h *handles[T]) put(v T) (string, error) {
 		}
 	}
 	id := newID()
-	h.entries[id] = &handleEntry[T]{value: v, used: h.now()}
+	h.entries[id] = &handleEntry[T]{value: v, used: h.now(), owner: owner}
+	if owner != "" {
+		h.owned[owner]++
+	}
 	return id, nil
 }
 
@@ -107,7 +120,7 @@ func (h *handles[T]) takeUnless(id string, keep func(T) bool) (T, error) {
 		if _, ok := h.entries[id]; !ok { // another one was quicker
 			return h.unknown()
 		}
-		delete(h.entries, id)
+		h.forgetLocked(id)
 	}
 	return v, err
 }
@@ -120,9 +133,36 @@ func (h *handles[T]) drop(id string) {
 }
 
 func (h *handles[T]) deleteLocked(id string) {
-	e, ok := h.entries[id]
-	delete(h.entries, id)
-	if ok && h.lost != nil {
+	if e := h.forgetLocked(id); e != nil && h.lost != nil {
 		h.lost(e.value)
+	}
+}
+
+// forgetLocked takes an entry out, nil if there is none.
+func (h *handles[T]) forgetLocked(id string) *handleEntry[T] {
+	e, ok := h.entries[id]
+	if !ok {
+		return nil
+	}
+	delete(h.entries, id)
+	if e.owner != "" {
+		if h.owned[e.owner]--; h.owned[e.owner] == 0 {
+			delete(h.owned, e.owner)
+		}
+	}
+	return e
+}
+
+// dropOwned forgets the handles of a session.
+func (h *handles[T]) dropOwned(owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owned[owner] == 0 {
+		return
+	}
+	for id, e := range h.entries {
+		if e.owner == owner {
+			h.deleteLocked(id)
+		}
 	}
 }

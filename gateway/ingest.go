@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 
 	"skein/catalog"
 	"skein/flightproto/pb"
+	"skein/gateway/session"
 	"skein/sqlstate"
 )
 
@@ -19,6 +21,8 @@ type ingestTarget struct {
 	table   *catalog.Table
 	created bool // hidden until published
 	replace bool // publishing drops the table of that name
+	// owner is the session of a temporary table that is created.
+	owner *session.Session
 	// onConflict is what becomes of rows whose key is taken.
 	onConflict pb.WriteHeader_OnConflict
 }
@@ -56,12 +60,16 @@ func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flight
 	var rows int64
 	id := newID()
 	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), &rows, func(ctx context.Context) error {
-		release, err := s.gw.creating.claim(ctx, cmd)
+		name, err := s.ingestName(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		release, err := s.gw.creating.claim(ctx, tableKey{name.created.Schema, name.created.Name}, cmd.GetTableDefinitionOptions())
 		if err != nil {
 			return err
 		}
 		defer release()
-		target, err := s.ingestTarget(ctx, cmd, r)
+		target, err := s.ingestTarget(ctx, name, cmd, r)
 		if err != nil {
 			return err
 		}
@@ -81,16 +89,12 @@ func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flight
 }
 
 // ingestTarget checks the request and finds or creates its table.
-func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIngest, r flight.MessageReader) (*ingestTarget, error) {
-	schema, err := ingestSchemaName(cmd)
-	if err != nil {
-		return nil, err
-	}
+func (s *sqlService) ingestTarget(ctx context.Context, name *ingestName, cmd flightsql.StatementIngest, r flight.MessageReader) (*ingestTarget, error) {
 	exists, missing, err := ingestModes(cmd.GetTableDefinitionOptions())
 	if err != nil {
 		return nil, err
 	}
-	table, err := s.target(ctx, schema, cmd.GetTable())
+	table, err := s.target(ctx, name.scope, name.schema, cmd.GetTable())
 	switch {
 	case err != nil && sqlstate.CodeOf(err) != sqlstate.UndefinedTable:
 		return nil, err
@@ -103,11 +107,15 @@ func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIn
 		return &ingestTarget{table: table}, nil
 	}
 	replace := err == nil
-	definition := &catalog.Table{Schema: schema, Name: cmd.GetTable(), Partitioning: catalog.Partitioning{Kind: catalog.Unpartitioned}, Tablets: []catalog.Tablet{{}}}
 	sent, err := sentSchema(r)
 	if err != nil {
 		return nil, err
 	}
+	definition := name.created
+	if replace { // what is replaced stays where it is
+		definition.Schema, definition.Temporary = table.Schema, table.Temporary
+	}
+	definition.Partitioning, definition.Tablets = catalog.Partitioning{Kind: catalog.Unpartitioned}, []catalog.Tablet{{}}
 	if definition.Columns, err = ingestColumns(sent); err != nil {
 		return nil, err
 	}
@@ -115,23 +123,45 @@ func (s *sqlService) ingestTarget(ctx context.Context, cmd flightsql.StatementIn
 	if err != nil {
 		return nil, err
 	}
-	return &ingestTarget{table: created, created: true, replace: replace}, nil
+	return &ingestTarget{table: created, created: true, replace: replace, owner: name.owner}, nil
 }
 
-func ingestSchemaName(cmd flightsql.StatementIngest) (string, error) {
+// ingestName is what an ingest calls its table.
+type ingestName struct {
+	scope  *scope
+	schema string // where to look for it, as for scope.find
+	// created is the table to be made if there is none, without columns.
+	created *catalog.Table
+	owner   *session.Session // of a temporary one
+}
+
+func (s *sqlService) ingestName(ctx context.Context, cmd flightsql.StatementIngest) (*ingestName, error) {
 	switch {
 	case len(cmd.GetTransactionId()) > 0:
-		return "", errNoTransactions()
-	case cmd.GetTemporary():
-		return "", sqlstate.New(sqlstate.FeatureNotSupported, "temporary tables are not supported")
+		return nil, errNoTransactions()
 	case cmd.GetCatalog() != "" && cmd.GetCatalog() != catalogName:
-		return "", sqlstate.New(sqlstate.UndefinedObject, "catalog %q does not exist", cmd.GetCatalog()).WithHint("the catalog is %q", catalogName)
+		return nil, sqlstate.New(sqlstate.UndefinedObject, "catalog %q does not exist", cmd.GetCatalog()).WithHint("the catalog is %q", catalogName)
 	case cmd.GetTable() == "":
-		return "", sqlstate.New(sqlstate.InvalidTableDefinition, "the ingest names no table")
-	case cmd.GetSchema() == "", cmd.GetSchema() == catalog.DefaultSchema:
-		return catalog.DefaultSchema, nil
+		return nil, sqlstate.New(sqlstate.InvalidTableDefinition, "the ingest names no table")
 	}
-	return "", sqlstate.New(sqlstate.InvalidSchemaName, "schema %q does not exist", cmd.GetSchema()).WithHint("the schema is %q", catalog.DefaultSchema)
+	temporary := cmd.GetTemporary() || cmd.GetSchema() == tempSchema
+	if temporary && cmd.GetSchema() != "" && cmd.GetSchema() != tempSchema {
+		return nil, sqlstate.New(sqlstate.InvalidTableDefinition, "cannot create a temporary table in schema %q", cmd.GetSchema())
+	}
+	out := &ingestName{schema: cmd.GetSchema(), created: &catalog.Table{Name: cmd.GetTable()}}
+	var err error
+	if out.owner, err = s.own(ctx, out.created, temporary); err != nil {
+		return nil, err
+	}
+	if out.scope, err = s.scope(ctx); err != nil {
+		return nil, err
+	}
+	if temporary {
+		out.schema = tempSchema
+	} else {
+		out.created.Schema = cmp.Or(cmd.GetSchema(), out.scope.CreateIn, catalog.DefaultSchema)
+	}
+	return out, nil
 }
 
 // ingestModes reads what to do with a table that exists and with one that does
@@ -162,7 +192,9 @@ func (s *sqlService) ingest(ctx context.Context, target *ingestTarget, r flight.
 	rows, err := s.ingestRows(ctx, target, r)
 	err = s.ifDropped(ctx, err, target.table)
 	if err == nil && target.created {
-		err = s.gw.publishTable(ctx, target.table, target.replace)
+		if err = s.gw.publishTable(ctx, target.table, target.replace); err == nil {
+			err = s.outlived(target.owner)
+		}
 	}
 	if err != nil {
 		if target.created {
@@ -195,7 +227,11 @@ func (s *sqlService) ingestRows(ctx context.Context, target *ingestTarget, r fli
 	if err != nil {
 		return 0, err
 	}
-	convert, err := newConverter(ctx, table, sent)
+	in, err := s.scope(ctx)
+	if err != nil {
+		return 0, err
+	}
+	convert, err := newConverter(ctx, table, sent, in.Zone)
 	if err != nil {
 		return 0, err
 	}
@@ -245,7 +281,11 @@ func (s *sqlService) plainPut(stream flight.FlightService_DoPutServer, d *flight
 	defer r.Release()
 	var rows int64
 	err = s.statement(ctx, newID(), "ingest", "INGEST INTO "+quotedName(schema, name), &rows, func(ctx context.Context) error {
-		table, err := s.target(ctx, schema, name)
+		in, err := s.scope(ctx)
+		if err != nil {
+			return err
+		}
+		table, err := s.target(ctx, in, schema, name)
 		if err != nil {
 			return err
 		}

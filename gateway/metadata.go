@@ -24,11 +24,15 @@ const catalogName = system.Catalog
 const (
 	tableType       = "TABLE"
 	systemTableType = "SYSTEM TABLE"
+	localTableType  = "LOCAL TEMPORARY"
 )
 
 func typeOfTable(t *catalog.Table) string {
 	if t.System {
 		return systemTableType
+	}
+	if t.Temporary != nil {
+		return localTableType
 	}
 	return tableType
 }
@@ -83,13 +87,17 @@ func matches(re *regexp.Regexp, s string) bool { return re == nil || re.MatchStr
 
 func inCatalog(name *string) bool { return name == nil || *name == "" || *name == catalogName }
 
-// visibleTables lists the tables clients may see, ordered by schema and name.
+// visibleTables lists the tables that a session sees, ordered by schema and name.
 func (s *sqlService) visibleTables(ctx context.Context) ([]*catalog.Table, error) {
+	in, err := s.scope(ctx)
+	if err != nil {
+		return nil, err
+	}
 	snap, err := s.gw.directory.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tables := slices.Clone(snap.tables())
+	tables := slices.DeleteFunc(slices.Clone(snap.tables()), func(t *catalog.Table) bool { return !in.sees(t) })
 	sort.Slice(tables, func(i, j int) bool {
 		if tables[i].Schema != tables[j].Schema {
 			return tables[i].Schema < tables[j].Schema
@@ -115,30 +123,24 @@ func (s *sqlService) GetFlightInfoSchemas(_ context.Context, _ flightsql.GetDBSc
 }
 
 func (s *sqlService) DoGetDBSchemas(ctx context.Context, cmd flightsql.GetDBSchemas) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	tables, err := s.visibleTables(ctx)
+	in, err := s.scope(ctx)
+	if err != nil {
+		return nil, nil, s.fail(ctx, err)
+	}
+	snap, err := s.gw.directory.Fresh(ctx)
 	if err != nil {
 		return nil, nil, s.fail(ctx, err)
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.DBSchemas)
 	defer b.Release()
 	pattern := likePattern(cmd.GetDBSchemaFilterPattern())
-	for _, name := range schemaNames(tables) {
+	for _, name := range s.schemaNames(snap, in) {
 		if inCatalog(cmd.GetCatalog()) && matches(pattern, name) {
 			b.Field(0).(*array.StringBuilder).Append(catalogName)
 			b.Field(1).(*array.StringBuilder).Append(name)
 		}
 	}
 	return oneBatch(b.NewRecordBatch())
-}
-
-// schemaNames are the schemas that have tables, and the default one.
-func schemaNames(tables []*catalog.Table) []string {
-	names := append(system.Schemas(), catalog.DefaultSchema)
-	for _, t := range tables {
-		names = append(names, t.Schema)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func (s *sqlService) GetFlightInfoTables(_ context.Context, cmd flightsql.GetTables, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
@@ -183,7 +185,7 @@ func (s *sqlService) GetFlightInfoTableTypes(_ context.Context, d *flight.Flight
 func (s *sqlService) DoGetTableTypes(context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.TableTypes)
 	defer b.Release()
-	for _, name := range []string{systemTableType, tableType} {
+	for _, name := range []string{localTableType, systemTableType, tableType} {
 		b.Field(0).(*array.StringBuilder).Append(name)
 	}
 	return oneBatch(b.NewRecordBatch())

@@ -90,7 +90,7 @@ func TestIngestModes(t *testing.T) {
 }
 
 func TestTableOfPath(t *testing.T) {
-	if schema, name, err := tableOfPath([]string{"t"}); schema != "public" || name != "t" || err != nil {
+	if schema, name, err := tableOfPath([]string{"t"}); schema != "" || name != "t" || err != nil {
 		t.Errorf("one element: %q %q %v", schema, name, err)
 	}
 	if schema, name, err := tableOfPath([]string{"s", "T"}); schema != "s" || name != "T" || err != nil {

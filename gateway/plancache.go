@@ -54,10 +54,18 @@ type templateKey struct {
 	tablets string
 }
 
-// statement returns the kept statement of a text, if it was bound against that
-// metadata version.
-func (c *planCache) statement(text string, version uint64) (*statement, bool) {
-	st, ok := c.statements.Get(text)
+// statementKey names a statement: its text and what names in it mean.
+func statementKey(in *scope, text string) string {
+	if in.key == "" {
+		return text
+	}
+	return in.key + "\x01" + text
+}
+
+// statement returns the kept statement of a text in a scope, if it was bound
+// against that metadata version.
+func (c *planCache) statement(in *scope, text string, version uint64) (*statement, bool) {
+	st, ok := c.statements.Get(statementKey(in, text))
 	if !ok || st.version != version {
 		return nil, false
 	}
@@ -69,7 +77,7 @@ func (c *planCache) keep(st *statement) {
 	switch st.bound.Statement.(type) {
 	case *sql.Query, *sql.Insert, *sql.Update, *sql.Delete:
 		if len(st.text) <= maxCachedText {
-			c.statements.Put(st.text, st, statementBase+treeFactor*int64(len(st.text)))
+			c.statements.Put(statementKey(st.scope, st.text), st, statementBase+treeFactor*int64(len(st.text)))
 		}
 	}
 }
@@ -208,11 +216,20 @@ func tabletsKey(list []catalog.TabletID) string {
 // compile parses and binds a request that must hold exactly one statement, or
 // finds it among those kept.
 func (s *sqlService) compile(ctx context.Context, text string) (*statement, error) {
+	in, err := s.scope(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.compileIn(ctx, in, text)
+}
+
+// compileIn is compile for what names mean in a scope.
+func (s *sqlService) compileIn(ctx context.Context, in *scope, text string) (*statement, error) {
 	version := s.gw.directory.Current().Version()
-	if st, ok := s.plans.statement(text, version); ok {
+	if st, ok := s.plans.statement(in, text, version); ok {
 		return st, nil
 	}
-	st, err := s.bind(ctx, text, version)
+	st, err := s.bind(ctx, in, text, version)
 	if err == nil {
 		s.plans.keep(st)
 	}

@@ -36,23 +36,23 @@ func TestPlanCacheIsBounded(t *testing.T) {
 	c := newPlanCache(1 << 20)
 	version := uint64(3)
 	for i := range 10_000 {
-		c.keep(&statement{text: fmt.Sprint("SELECT ", i), version: version, bound: &sql.BoundStatement{Statement: &sql.Query{}}})
+		c.keep(&statement{scope: plainScope(), text: fmt.Sprint("SELECT ", i), version: version, bound: &sql.BoundStatement{Statement: &sql.Query{}}})
 	}
 	if s := c.statements.Stats(); s.Bytes > 1<<19 || s.Evictions == 0 || s.Entries == 0 {
 		t.Errorf("%+v", s)
 	}
-	if _, ok := c.statement("SELECT 9999", version); !ok {
+	if _, ok := c.statement(plainScope(), "SELECT 9999", version); !ok {
 		t.Error("the newest statement is gone")
 	}
-	if _, ok := c.statement("SELECT 9999", version+1); ok {
+	if _, ok := c.statement(plainScope(), "SELECT 9999", version+1); ok {
 		t.Error("a statement of other metadata was found")
 	}
-	if _, ok := c.statement("SELECT 0", version); ok {
+	if _, ok := c.statement(plainScope(), "SELECT 0", version); ok {
 		t.Error("the oldest statement is there")
 	}
 	before := c.statements.Stats().Entries
-	c.keep(&statement{text: "DROP TABLE t", version: version, bound: &sql.BoundStatement{Statement: &sql.DropTable{}}})
-	c.keep(&statement{text: string(make([]byte, maxCachedText+1)), version: version, bound: &sql.BoundStatement{Statement: &sql.Query{}}})
+	c.keep(&statement{scope: plainScope(), text: "DROP TABLE t", version: version, bound: &sql.BoundStatement{Statement: &sql.DropTable{}}})
+	c.keep(&statement{scope: plainScope(), text: string(make([]byte, maxCachedText+1)), version: version, bound: &sql.BoundStatement{Statement: &sql.Query{}}})
 	if now := c.statements.Stats().Entries; now != before {
 		t.Errorf("%d statements, were %d", now, before)
 	}

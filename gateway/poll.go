@@ -139,7 +139,7 @@ func (s *sqlService) runPolled(ctx context.Context, q *plannedQuery) (*polledQue
 		q: q, opened: make(chan struct{}), ready: make(chan struct{}), done: make(chan struct{}),
 		fetched: make(chan flight.DataStreamWriter),
 	}
-	handle, err := s.polled.put(p)
+	handle, err := s.polled.put("", p)
 	if err != nil {
 		return nil, err
 	}

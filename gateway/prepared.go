@@ -43,7 +43,11 @@ func (s *sqlService) CreatePreparedStatement(ctx context.Context, req flightsql.
 	if err != nil {
 		return result, s.fail(ctx, err)
 	}
-	handle, err := s.prepared.put(&preparedStatement{text: req.GetQuery(), stmt: stmt})
+	owner, err := s.owner(ctx)
+	if err != nil {
+		return result, s.fail(ctx, err)
+	}
+	handle, err := s.prepared.put(owner, &preparedStatement{text: req.GetQuery(), stmt: stmt})
 	if err != nil {
 		return result, s.fail(ctx, err)
 	}
@@ -94,25 +98,29 @@ func (s *sqlService) executePrepared(ctx context.Context, handle string, d *flig
 		if err != nil {
 			return nil, err
 		}
-		return s.updated(stmt, done, d)
+		return s.updated(ctx, stmt, done, d)
 	}
 	q, err := s.plan(ctx, stmt, args)
 	if err != nil {
 		return nil, err
 	}
-	return s.info(q, d)
+	return s.info(ctx, q, d)
 }
 
 // current returns the statement bound to today's metadata and its parameters.
 // A result whose schema changed under a prepared statement is an error: the
 // client was told another one.
 func (s *sqlService) current(ctx context.Context, p *preparedStatement) (*statement, [][]*planner.Literal, error) {
+	in, err := s.scope(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stmt.version == s.gw.directory.Current().Version() {
+	if p.stmt.version == s.gw.directory.Current().Version() && p.stmt.scope.key == in.key {
 		return p.stmt, p.args, nil
 	}
-	stmt, err := s.compile(ctx, p.text)
+	stmt, err := s.compileIn(ctx, in, p.text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,9 +189,9 @@ func (p *preparedStatement) readParameters(ctx context.Context, r flight.Message
 		if rec.NumCols() == 0 && len(types) == 0 {
 			continue
 		}
-		if rec.NumRows() > 0 && (reader == nil || !reader.takes(types, rec.Schema())) {
+		if rec.NumRows() > 0 && (reader == nil || !reader.takes(types, rec.Schema(), stmt.scope.Zone)) {
 			var err error
-			if reader, err = newParameterReader(ctx, types, rec.Schema()); err != nil {
+			if reader, err = newParameterReader(ctx, types, rec.Schema(), stmt.scope.Zone); err != nil {
 				return nil, err
 			}
 		}
@@ -209,6 +217,7 @@ func brokenParameters(err error) error {
 type parameterReader struct {
 	types    []arrow.DataType // of the parameters
 	incoming []arrow.DataType
+	zone     string // of the session
 	convert  *converter
 	// sent is the schema that header is the encoding of, in the first message of the
 	// stream that came last; nil unless it is sure to begin further ones as well.
@@ -216,11 +225,11 @@ type parameterReader struct {
 	header []byte
 }
 
-func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow.Schema) (*parameterReader, error) {
+func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow.Schema, zone string) (*parameterReader, error) {
 	if sent.NumFields() != len(types) {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "the statement takes %d parameters, %d were bound", len(types), sent.NumFields())
 	}
-	p := &parameterReader{types: types, incoming: make([]arrow.DataType, len(types))}
+	p := &parameterReader{types: types, zone: zone, incoming: make([]arrow.DataType, len(types))}
 	table := &catalog.Table{Name: "parameters"}
 	fields := make([]arrow.Field, len(types))
 	for i, dt := range types {
@@ -230,7 +239,7 @@ func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow
 		fields[i] = arrow.Field{Name: name, Type: p.incoming[i], Nullable: true}
 	}
 	var err error
-	if p.convert, err = newConverter(ctx, table, arrow.NewSchema(fields, nil)); err != nil {
+	if p.convert, err = newConverter(ctx, table, arrow.NewSchema(fields, nil), zone); err != nil {
 		return nil, err
 	}
 	p.convert.parameters = true
@@ -239,8 +248,8 @@ func newParameterReader(ctx context.Context, types []arrow.DataType, sent *arrow
 
 // takes reports whether the reader is for parameters of these types that are
 // sent like this.
-func (p *parameterReader) takes(types []arrow.DataType, sent *arrow.Schema) bool {
-	if sent.NumFields() != len(p.incoming) || !slices.EqualFunc(types, p.types, func(a, b arrow.DataType) bool { return arrow.TypeEqual(a, b) }) {
+func (p *parameterReader) takes(types []arrow.DataType, sent *arrow.Schema, zone string) bool {
+	if p.zone != zone || sent.NumFields() != len(p.incoming) || !slices.EqualFunc(types, p.types, func(a, b arrow.DataType) bool { return arrow.TypeEqual(a, b) }) {
 		return false
 	}
 	for i, dt := range p.incoming {
@@ -253,8 +262,8 @@ func (p *parameterReader) takes(types []arrow.DataType, sent *arrow.Schema) bool
 
 // knows reports whether a stream that begins like this brings what the reader is
 // for.
-func (p *parameterReader) knows(types []arrow.DataType, first *flight.FlightData) bool {
-	return p.sent != nil && len(first.GetDataBody()) == 0 && bytes.Equal(p.header, first.GetDataHeader()) && p.takes(types, p.sent)
+func (p *parameterReader) knows(types []arrow.DataType, zone string, first *flight.FlightData) bool {
+	return p.sent != nil && len(first.GetDataBody()) == 0 && bytes.Equal(p.header, first.GetDataHeader()) && p.takes(types, p.sent, zone)
 }
 
 // append appends the sets of parameters of a record to those that came before it.

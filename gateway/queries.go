@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skein/gateway/session"
 	"skein/sqlstate"
 )
 
@@ -24,7 +25,9 @@ type runningQuery struct {
 	id      string
 	text    string
 	started time.Time
-	cancel  context.CancelCauseFunc
+	// settings are those of its session when it began.
+	settings *session.Settings
+	cancel   context.CancelCauseFunc
 	// admitted counts its plans that have a permit now.
 	admitted *atomic.Int32
 	// runs is its last attempt that was started, nil before.
@@ -39,6 +42,23 @@ func runningIn(ctx context.Context) *runningQuery {
 	return r
 }
 
+// queryMemory is what the statement's session lets each node hold for it; 0 leaves
+// it to the node.
+func queryMemory(ctx context.Context) int64 {
+	if r := runningIn(ctx); r != nil && r.settings != nil {
+		return r.settings.QueryMemory
+	}
+	return 0
+}
+
+// queryMemory is how much the gateway holds for a statement at most.
+func (g *Server) queryMemory(asked int64) int64 {
+	if asked > 0 {
+		return min(asked, g.cfg.QueryMemory)
+	}
+	return g.cfg.QueryMemory
+}
+
 // errCancelledByUser is the cause of contexts cancelled on request.
 var errCancelledByUser = sqlstate.New(sqlstate.QueryCanceled, "the query was cancelled on request")
 
@@ -49,7 +69,7 @@ func newQueries(limit int) *queries {
 // start registers a statement and derives its context. The caller calls the
 // returned function when the statement has ended. Too many statements at a
 // time answer 53400 rather than queueing without bound.
-func (q *queries) start(ctx context.Context, id, text string, timeout time.Duration) (context.Context, func(), error) {
+func (q *queries) start(ctx context.Context, id, text string, settings *session.Settings) (context.Context, func(), error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.running) >= q.limit {
@@ -61,11 +81,11 @@ func (q *queries) start(ctx context.Context, id, text string, timeout time.Durat
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
-	if timeout > 0 {
+	if timeout := settings.Timeout; timeout > 0 {
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, sqlstate.New(sqlstate.QueryCanceled,
 			"the statement ran longer than the statement timeout of %s", timeout))
 	}
-	r := &runningQuery{id: id, text: text, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32), runs: new(atomic.Pointer[run])}
+	r := &runningQuery{id: id, text: text, settings: settings, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32), runs: new(atomic.Pointer[run])}
 	q.running[id] = r
 	return context.WithValue(ctx, runningKey{}, r), func() {
 		stop()

@@ -6,23 +6,24 @@ import (
 	"testing"
 	"time"
 
+	"skein/gateway/session"
 	"skein/sqlstate"
 )
 
 func TestQueriesCancelTimeoutAndLimit(t *testing.T) {
 	q := newQueries(2)
-	ctx, end, err := q.start(context.Background(), "a", "SELECT 1", 0)
+	ctx, end, err := q.start(context.Background(), "a", "SELECT 1", &session.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := q.start(context.Background(), "a", "SELECT 1", 0); sqlstate.CodeOf(err) != sqlstate.ObjectInUse {
+	if _, _, err := q.start(context.Background(), "a", "SELECT 1", &session.Settings{}); sqlstate.CodeOf(err) != sqlstate.ObjectInUse {
 		t.Fatalf("same id twice: %v", err)
 	}
-	timed, endTimed, err := q.start(context.Background(), "b", "SELECT 2", time.Millisecond)
+	timed, endTimed, err := q.start(context.Background(), "b", "SELECT 2", &session.Settings{Timeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := q.start(context.Background(), "c", "SELECT 3", 0); sqlstate.CodeOf(err) != sqlstate.TooManyRequests {
+	if _, _, err := q.start(context.Background(), "c", "SELECT 3", &session.Settings{}); sqlstate.CodeOf(err) != sqlstate.TooManyRequests {
 		t.Fatalf("beyond the limit: %v", err)
 	}
 	if !q.cancel("a") || q.cancel("nobody") {

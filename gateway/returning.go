@@ -36,7 +36,7 @@ func (c *change) returning(r *sql.Returning, fields []arrow.Field) error {
 	schema := arrow.NewSchema(physical, nil)
 	held := c.result
 	if held == nil {
-		held = &heldRows{memory: exec.NewBudget("query", c.s.gw.cfg.QueryMemory, c.s.gw.budget).Account("RETURNING")}
+		held = &heldRows{memory: exec.NewBudget("query", c.s.gw.queryMemory(c.memory), c.s.gw.budget).Account("RETURNING")}
 	}
 	held.evals = nil // those of another set of parameters
 	for _, e := range r.Exprs {

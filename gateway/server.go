@@ -15,6 +15,7 @@ import (
 	"skein/consensus"
 	"skein/exec"
 	"skein/flightproto"
+	"skein/gateway/session"
 	"skein/planner"
 )
 
@@ -42,6 +43,13 @@ type Config struct {
 	// MaxHandles bounds planned queries not fetched yet, and prepared
 	// statements, each (10,000).
 	MaxHandles int
+	// MaxSessions bounds the clients' sessions (10,000), and MaxPrepared the
+	// prepared statements of one (1,000).
+	MaxSessions int
+	MaxPrepared int
+	// SessionIdle is how long a session is kept that its client does not use (1
+	// hour).
+	SessionIdle time.Duration
 	// HandleTTL is how long an unused handle is kept (15 minutes).
 	HandleTTL time.Duration
 	// Memory and QueryMemory bound the bytes that the coordinator's operators
@@ -83,6 +91,15 @@ func (c *Config) setDefaults() {
 	if c.MaxHandles == 0 {
 		c.MaxHandles = 10_000
 	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = 10_000
+	}
+	if c.MaxPrepared == 0 {
+		c.MaxPrepared = 1000
+	}
+	if c.SessionIdle == 0 {
+		c.SessionIdle = time.Hour
+	}
 	if c.HandleTTL == 0 {
 		c.HandleTTL = 15 * time.Minute
 	}
@@ -122,6 +139,10 @@ type Server struct {
 	plans     *planCache
 	metrics   *metrics
 	service   *service
+	id        string // of this process, as the owner of temporary tables
+	sessions  *session.Manager
+	keeper    *keeper
+	stopKeep  context.CancelFunc
 
 	// background holds short tasks that outlive the statement that began
 	// them: cancels and aborts on their way to workers.
@@ -136,7 +157,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("a gateway needs the address of at least one worker")
 	}
 	g := &Server{
-		cfg: cfg, log: cfg.Logger, clock: consensus.NewClock(), queries: newQueries(cfg.MaxStatements),
+		id: newID(), cfg: cfg, log: cfg.Logger, clock: consensus.NewClock(), queries: newQueries(cfg.MaxStatements),
 		creating: newCreating(),
 		budget:   exec.NewBudget("gateway", cfg.Memory, nil),
 		planner:  planner.DefaultOptions(),
@@ -154,7 +175,18 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("starting the SQL service: %w", err)
 	}
 	g.service = newService(sql)
+	g.keeper = newKeeper(g)
+	g.sessions = session.NewManager(session.Config{
+		Limit: cfg.MaxSessions, Idle: cfg.SessionIdle, Defaults: session.NewSettings(cfg.Version, cfg.StatementTimeout),
+		Ended: func(ended *session.Session) {
+			sql.forget(ended)
+			g.keeper.ended(ended)
+		},
+	})
 	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe, cfg.ClusterSecret, g.leases)
+	var ctx context.Context
+	ctx, g.stopKeep = context.WithCancel(context.Background())
+	g.background.Go(func() { g.keeper.run(ctx) })
 	return g, nil
 }
 
@@ -175,8 +207,10 @@ func (g *Server) Close(ctx context.Context) error {
 		g.queries.cancel(q.id)
 	}
 	done := make(chan struct{})
+	g.stopKeep()
 	go func() {
 		g.background.Wait()
+		g.keeper.close(ctx)
 		g.directory.Close()
 		close(done)
 	}()

@@ -8,6 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 
 	"skein/catalog"
+	"skein/columnar"
+	"skein/gateway/session"
 	"skein/planner"
 	"skein/sql"
 	"skein/sqlstate"
@@ -21,6 +23,8 @@ type sqlService struct {
 	prepared *handles[*preparedStatement]
 	polled   *handles[*polledQuery]
 	plans    *planCache
+	// plainScope is the scope of calls without a session.
+	plainScope *scope
 }
 
 // plannedQuery is a query between GetFlightInfo and DoGet.
@@ -36,6 +40,8 @@ type plannedQuery struct {
 	analyze []*sql.Explain
 	// held, instead of jobs, are the rows of a RETURNING.
 	held *heldRows
+	// ready, instead of jobs, are rows that are there already.
+	ready *columnar.Batch
 	// stmt and args are what jobs were planned from, for planning again.
 	stmt *statement
 	args [][]*planner.Literal
@@ -47,20 +53,52 @@ func (q *plannedQuery) isKept() bool { return q.kept.Load() }
 
 func newSQLService(g *Server) (*sqlService, error) {
 	s := &sqlService{
-		gw:       g,
-		plans:    g.plans,
+		gw:    g,
+		plans: g.plans, plainScope: plainScope(),
 		planned:  newHandles[*plannedQuery]("query", g.cfg.MaxHandles, g.cfg.HandleTTL),
 		prepared: newHandles[*preparedStatement]("prepared statement", g.cfg.MaxHandles, g.cfg.HandleTTL),
 	}
 	s.polled = newHandles[*polledQuery]("polled query", g.cfg.MaxStatements, 2*polledTTL) // each has a timer of its own
+	s.prepared.each = g.cfg.MaxPrepared
 	s.planned.lost = func(q *plannedQuery) { q.held.close() }
 	return s, registerSqlInfo(s, &g.cfg)
 }
 
+// forget frees what a session held that has ended.
+func (s *sqlService) forget(ended *session.Session) {
+	s.prepared.dropOwned(ended.ID)
+	s.planned.dropOwned(ended.ID)
+}
+
+// owner is the session that a call's handles belong to, "" for none. A session
+// is made for a client that has a token, so that its handles can be counted.
+func (s *sqlService) owner(ctx context.Context) (string, error) {
+	found, err := s.session(ctx)
+	if err == nil && found == nil {
+		token, ok := incomingToken(ctx)
+		if !ok {
+			return "", nil
+		}
+		found, err = s.gw.sessions.Open(token, s.gw.cfg.Identify(ctx).User)
+	}
+	if err != nil {
+		return "", err
+	}
+	return found.ID, nil
+}
+
 // info registers a planned query and describes it. The one endpoint has no
 // location: results come over the same connection.
-func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
-	handle, err := s.planned.put(q)
+func (s *sqlService) info(ctx context.Context, q *plannedQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	found, err := s.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner := ""
+	if found != nil {
+		owner = found.ID
+	}
+	handle, err := s.planned.put(owner, q)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +117,8 @@ func (s *sqlService) info(q *plannedQuery, d *flight.FlightDescriptor) (*flight.
 
 // updated describes the end of a statement that was run: the rows it changed
 // as the record count, and a stream of RETURNING's rows or nothing.
-func (s *sqlService) updated(st *statement, done changed, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
-	info, err := s.info(&plannedQuery{id: newID(), text: st.text, schema: st.encodedSchema(), held: done.result}, d)
+func (s *sqlService) updated(ctx context.Context, st *statement, done changed, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	info, err := s.info(ctx, &plannedQuery{id: newID(), text: st.text, schema: st.encodedSchema(), held: done.result}, d)
 	if err != nil {
 		done.result.close()
 		return nil, err
@@ -118,13 +156,13 @@ func (s *sqlService) execute(ctx context.Context, text string, d *flight.FlightD
 		if err != nil {
 			return nil, err
 		}
-		return s.updated(stmt, done, d)
+		return s.updated(ctx, stmt, done, d)
 	}
 	q, err := s.plan(ctx, stmt, nil)
 	if err != nil {
 		return nil, err
 	}
-	return s.info(q, d)
+	return s.info(ctx, q, d)
 }
 
 // plainInfo is GetFlightInfo for SQL text outside Flight SQL.
@@ -202,11 +240,12 @@ func statementHandle(t *flight.Ticket) (string, bool) {
 	return string(query.GetStatementHandle()), true
 }
 
-// tableOfPath reads the table a descriptor path names.
+// tableOfPath reads the table a descriptor path names, with an empty schema for
+// a name without one.
 func tableOfPath(path []string) (schema, name string, err error) {
 	switch len(path) {
 	case 1:
-		return catalog.DefaultSchema, path[0], nil
+		return "", path[0], nil
 	case 2:
 		return path[0], path[1], nil
 	}
@@ -214,5 +253,8 @@ func tableOfPath(path []string) (schema, name string, err error) {
 }
 
 func quotedName(schema, name string) string {
+	if schema == "" {
+		return catalog.QuoteIdent(name)
+	}
 	return catalog.QuoteIdent(schema) + "." + catalog.QuoteIdent(name)
 }

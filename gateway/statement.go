@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -23,6 +24,7 @@ type statement struct {
 	text    string
 	bound   *sql.BoundStatement
 	version uint64 // metadata it was bound against
+	scope   *scope // what its names mean
 
 	opened atomic.Pointer[openPlan]     // of a query
 	result atomic.Pointer[resultSchema] // encoded when first asked for
@@ -58,7 +60,7 @@ var planSchema = arrow.NewSchema([]arrow.Field{{Name: "plan", Type: arrow.Binary
 // queries are; others are run at once, those with RETURNING too.
 func (st *statement) isQuery() bool {
 	switch st.bound.Statement.(type) {
-	case *sql.Query, *sql.Explain:
+	case *sql.Query, *sql.Explain, *sql.Show:
 		return true
 	}
 	return false
@@ -72,6 +74,8 @@ func (st *statement) schema() *arrow.Schema {
 		return b.Schema
 	case *sql.Explain:
 		return planSchema
+	case *sql.Show:
+		return showSchema(b)
 	}
 	if r := st.returning(); r != nil {
 		return r.Schema
@@ -117,7 +121,7 @@ func (st *statement) parameterSchema() *arrow.Schema {
 }
 
 // bind parses and binds a request that must hold exactly one statement.
-func (s *sqlService) bind(ctx context.Context, text string, version uint64) (*statement, error) {
+func (s *sqlService) bind(ctx context.Context, in *scope, text string, version uint64) (*statement, error) {
 	statements, err := sql.Parse(text)
 	if err != nil {
 		return nil, err
@@ -130,11 +134,14 @@ func (s *sqlService) bind(ctx context.Context, text string, version uint64) (*st
 		return nil, sqlstate.New(sqlstate.SyntaxError, "the request holds %d statements, one is allowed", len(statements)).
 			WithHint("send them one by one")
 	}
-	bound, err := sql.Bind(ctx, statements[0], bindCatalog{s}, nil)
+	bound, err := sql.BindIn(ctx, statements[0], in.Session, bindCatalog{s, in}, nil)
+	if err == nil {
+		err = s.checkSetting(bound.Statement)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &statement{text: text, bound: bound, version: version}, nil
+	return &statement{text: text, bound: bound, version: version, scope: in}, nil
 }
 
 // with gives the parameters values; a statement without parameters is itself.
@@ -181,6 +188,11 @@ func (s *sqlService) plan(ctx context.Context, st *statement, args [][]*planner.
 				return nil, err
 			}
 			q.lines = append(q.lines, lines...)
+		case *sql.Show:
+			var err error
+			if q.ready, err = s.show(ctx, b); err != nil {
+				return nil, err
+			}
 		case *sql.Query:
 			j, err := s.job(st, b, set)
 			if err != nil {
@@ -212,6 +224,12 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 			return s.alterTable(ctx, b)
 		case *sql.DropTable:
 			return s.dropTables(ctx, b)
+		case *sql.CreateSchema:
+			return s.createSchema(ctx, b)
+		case *sql.DropSchema:
+			return s.dropSchemas(ctx, b)
+		case *sql.Set:
+			return s.set(ctx, b)
 		case *sql.Truncate:
 			return s.truncate(ctx, b)
 		case *sql.Insert, *sql.Update, *sql.Delete:
@@ -222,7 +240,7 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 			var err error
 			done.rows, err = s.call(ctx, st, st.argSets(args))
 			return err
-		case *sql.Query, *sql.Explain:
+		case *sql.Query, *sql.Explain, *sql.Show:
 			return sqlstate.New(sqlstate.FeatureNotSupported, "a query was sent as an update").
 				WithHint("execute it as a query to get its rows")
 		}
@@ -239,8 +257,10 @@ func updateKind(b sql.Bound) string {
 		return "update"
 	case *sql.Delete:
 		return "delete"
-	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate:
+	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate, *sql.CreateSchema, *sql.DropSchema:
 		return "ddl"
+	case *sql.Set:
+		return "set"
 	case *sql.Call:
 		return "call"
 	}
@@ -277,9 +297,16 @@ func (s *sqlService) createTable(ctx context.Context, b *sql.CreateTable) error 
 	}
 	definition.Tablets = tablets
 	definition.Replicas = b.Replicas
+	owner, err := s.own(ctx, &definition, b.Temporary)
+	if err != nil {
+		return err
+	}
 	_, err = s.gw.createTable(ctx, &definition, false)
 	if b.IfNotExists && sqlstate.CodeOf(err) == sqlstate.DuplicateTable {
 		return nil
+	}
+	if err == nil {
+		err = s.outlived(owner)
 	}
 	return err
 }
@@ -311,9 +338,13 @@ func tabletBounds(b *sql.CreateTable) ([]catalog.Tablet, error) {
 
 // dropTables runs DROP TABLE.
 func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
+	in, err := s.scope(ctx)
+	if err != nil {
+		return err
+	}
 	var tables []*catalog.Table
 	for _, name := range b.Names {
-		t, err := s.target(ctx, name.Schema, name.Name)
+		t, err := s.target(ctx, in, name.Schema, name.Name)
 		if err != nil {
 			if b.IfExists && sqlstate.CodeOf(err) == sqlstate.UndefinedTable {
 				continue
@@ -337,32 +368,33 @@ func (s *sqlService) dropTables(ctx context.Context, b *sql.DropTable) error {
 	return nil
 }
 
-// bindCatalog lets the binder see the directory's tables.
-type bindCatalog struct{ s *sqlService }
+// bindCatalog lets the binder see the directory's tables as a session does.
+type bindCatalog struct {
+	s  *sqlService
+	in *scope
+}
 
 func (c bindCatalog) Table(ctx context.Context, schema, name string) (*catalog.Table, error) {
-	return c.s.lookup(ctx, schema, name)
+	return c.s.lookup(ctx, c.in, schema, name)
 }
 
 func (c bindCatalog) TableNames(_ context.Context, schema string) []string {
+	schemas := c.in.schemas(schema)
 	var names []string
 	for _, t := range append(system.Tables(), c.s.gw.directory.Current().tables()...) {
-		if t.Schema == schema {
+		if slices.Contains(schemas, t.Schema) && c.in.sees(t) {
 			names = append(names, t.Name)
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
-// lookup finds a visible table. One that is not there may have been made
-// through another gateway a moment ago, so the meta group is asked before the
-// answer is no.
-func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.Table, error) {
-	if t, ok := system.Lookup(schema, name); ok {
-		return t, nil
-	}
-	if t, ok := s.gw.directory.Current().meta.TableNamed(schema, name); ok {
+// lookup finds a table that a session sees. One that is not there may have been
+// made through another gateway a moment ago, so the meta group is asked before
+// the answer is no.
+func (s *sqlService) lookup(ctx context.Context, in *scope, schema, name string) (*catalog.Table, error) {
+	if t, ok := in.find(s.gw.directory.Current(), schema, name); ok {
 		return t, nil
 	}
 	if schema == catalog.DefaultSchema {
@@ -374,15 +406,15 @@ func (s *sqlService) lookup(ctx context.Context, schema, name string) (*catalog.
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := snap.meta.TableNamed(schema, name); ok {
+	if t, ok := in.find(snap, schema, name); ok {
 		return t, nil
 	}
 	return nil, undefinedTable(schema, name)
 }
 
 // target is lookup for a table that is to be changed.
-func (s *sqlService) target(ctx context.Context, schema, name string) (*catalog.Table, error) {
-	t, err := s.lookup(ctx, schema, name)
+func (s *sqlService) target(ctx context.Context, in *scope, schema, name string) (*catalog.Table, error) {
+	t, err := s.lookup(ctx, in, schema, name)
 	if err == nil && t.System {
 		return nil, sqlstate.New(sqlstate.WrongObjectType, "%s is a system table: it can only be read", t.QualifiedName())
 	}
@@ -420,7 +452,7 @@ func (s *sqlService) ifDropped(ctx context.Context, err error, tables ...*catalo
 }
 
 func displayName(schema, name string) string {
-	if schema == catalog.DefaultSchema {
+	if schema == "" || schema == catalog.DefaultSchema || strings.HasPrefix(schema, catalog.TempSchemaPrefix) {
 		return name
 	}
 	return schema + "." + name

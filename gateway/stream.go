@@ -41,7 +41,7 @@ func (s *service) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGet
 	if !q.isKept() {
 		defer q.held.close()
 	}
-	if q.jobs == nil && q.lines == nil && q.analyze == nil && q.held == nil {
+	if q.jobs == nil && q.lines == nil && q.analyze == nil && q.held == nil && q.ready == nil {
 		return flightproto.NewStreamWriter(stream, q.schema.stream, nil).Close()
 	}
 	var rows int64
@@ -81,6 +81,11 @@ func (s *sqlService) stream(ctx context.Context, q *plannedQuery, to flight.Data
 			return err
 		}
 		if err := send(b); err != nil {
+			return err
+		}
+	}
+	if q.ready != nil {
+		if err := send(q.ready); err != nil {
 			return err
 		}
 	}
@@ -153,17 +158,21 @@ func scanned(n planner.Node, list []*catalog.Table) []*catalog.Table {
 	return list
 }
 
-// textBatch is one text column, one row per line.
-func textBatch(lines []string) (*columnar.Batch, error) {
-	b, err := columnar.NewBuilder(arrow.BinaryTypes.String)
-	if err != nil {
-		return nil, err
-	}
-	for _, line := range lines {
-		if err := b.AppendBytes([]byte(line)); err != nil {
+// textBatch has text columns, all of one length.
+func textBatch(columns ...[]string) (*columnar.Batch, error) {
+	out := &columnar.Batch{}
+	for _, texts := range columns {
+		b, err := columnar.NewBuilder(arrow.BinaryTypes.String)
+		if err != nil {
 			return nil, err
 		}
+		for _, text := range texts {
+			if err := b.AppendBytes([]byte(text)); err != nil {
+				return nil, err
+			}
+		}
+		v := b.Finish()
+		out.Cols, out.Len = append(out.Cols, v), v.Len
 	}
-	v := b.Finish()
-	return &columnar.Batch{Cols: []*columnar.Vector{v}, Len: v.Len}, nil
+	return out, nil
 }

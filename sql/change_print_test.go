@@ -26,6 +26,14 @@ func describeChange(out *strings.Builder, s sql.Bound) {
 		for _, t := range s.Tables {
 			fmt.Fprintf(out, "truncate %s\n", t.QualifiedName())
 		}
+	case *sql.CreateSchema:
+		fmt.Fprintf(out, "create schema %q if-not-exists=%t\n", s.Name, s.IfNotExists)
+	case *sql.DropSchema:
+		fmt.Fprintf(out, "drop schema %q if-exists=%t cascade=%t\n", s.Names, s.IfExists, s.Cascade)
+	case *sql.Set:
+		fmt.Fprintf(out, "set %q %q reset=%t\n", s.Name, s.Values, s.Reset)
+	case *sql.Show:
+		fmt.Fprintf(out, "show %q\n", s.Name)
 	case *sql.Call:
 		fmt.Fprintf(out, "call %s %v\n", s.Procedure, s.Args)
 	case *sql.AlterTable:

@@ -100,6 +100,11 @@ func readTPCH(t testing.TB, name string) []byte {
 // bind parses and binds one statement.
 func bind(t testing.TB, text string, params ...arrow.DataType) (*sql.BoundStatement, error) {
 	t.Helper()
+	return bindIn(t, sql.Session{}, text, params...)
+}
+
+func bindIn(t testing.TB, session sql.Session, text string, params ...arrow.DataType) (*sql.BoundStatement, error) {
+	t.Helper()
 	statements, err := sql.Parse(text)
 	if err != nil {
 		return nil, err
@@ -107,7 +112,7 @@ func bind(t testing.TB, text string, params ...arrow.DataType) (*sql.BoundStatem
 	if len(statements) != 1 {
 		t.Fatalf("%q has %d statements", text, len(statements))
 	}
-	return sql.Bind(context.Background(), statements[0], testCatalog(t), params)
+	return sql.BindIn(context.Background(), statements[0], session, testCatalog(t), params)
 }
 
 func mustBind(t testing.TB, text string, params ...arrow.DataType) *sql.BoundStatement {

@@ -17,7 +17,7 @@ import (
 
 // TestBindGolden shows what statements bind to. The commands are "bind", which
 // prints the statement, its parameters and its plan or its error, and "tpch",
-// which binds the query of that number.
+// which binds the query of that number. With zone=Z, the session's time zone is Z.
 func TestBindGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/bind", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -25,13 +25,19 @@ func TestBindGolden(t *testing.T) {
 			if d.Cmd == "tpch" {
 				text = string(readTPCH(t, d.CmdArgs[0].String()+".sql"))
 			}
-			return describe(t, text)
+			var session sql.Session
+			if d.HasArg("zone") {
+				d.ScanArgs(t, "zone", &session.Zone)
+			}
+			return describeIn(t, session, text)
 		})
 	})
 }
 
-func describe(t *testing.T, text string) string {
-	bound, err := bind(t, text)
+func describe(t *testing.T, text string) string { return describeIn(t, sql.Session{}, text) }
+
+func describeIn(t *testing.T, session sql.Session, text string) string {
+	bound, err := bindIn(t, session, text)
 	if err != nil {
 		return describeError(text, err)
 	}

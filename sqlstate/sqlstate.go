@@ -56,6 +56,7 @@ const (
 	DuplicateTable         Code = "42P07"
 	DuplicateColumn        Code = "42701"
 	DuplicateAlias         Code = "42712"
+	AmbiguousAlias         Code = "42P09"
 	GroupingError          Code = "42803"
 	WindowingError         Code = "42P20"
 	DatatypeMismatch       Code = "42804"

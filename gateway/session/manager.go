@@ -38,7 +38,8 @@ func NewManager(cfg Config) *Manager {
 
 // Session is one client's. It is safe for concurrent use.
 type Session struct {
-	ID   string
+	ID   string // of its token: to be shown to nobody
+	Name string // what others may know it by
 	User string // whose it is
 
 	settings atomic.Pointer[Settings]
@@ -90,7 +91,7 @@ func (m *Manager) Open(t Token, user string) (*Session, error) {
 		return nil, sqlstate.New(sqlstate.TooManyRequests, "there are already %d sessions on this gateway", m.cfg.Limit).
 			WithHint("close those that are not needed, or retry when some have been idle for %s", m.cfg.Idle)
 	}
-	s := &Session{ID: t.ID, User: user, used: m.cfg.Now()}
+	s := &Session{ID: t.ID, Name: NewToken().ID[:16], User: user, used: m.cfg.Now()}
 	s.settings.Store(&m.cfg.Defaults)
 	m.sessions[t.ID] = s
 	return s, nil

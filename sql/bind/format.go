@@ -15,7 +15,11 @@ import (
 // a table that is not placed yet counts as one tablet.
 func FormatCreateTable(t *catalog.Table) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "CREATE TABLE %s (\n", quoteIdent(t.Schema)+"."+quoteIdent(t.Name))
+	if t.Schema == "" || t.Temporary != nil {
+		fmt.Fprintf(&out, "CREATE TEMPORARY TABLE %s (\n", quoteIdent(t.Name))
+	} else {
+		fmt.Fprintf(&out, "CREATE TABLE %s (\n", quoteIdent(t.Schema)+"."+quoteIdent(t.Name))
+	}
 	for i := range t.Columns {
 		if i > 0 {
 			out.WriteString(",\n")

@@ -162,17 +162,31 @@ func (b *binder) relation(parts []string, s *scope, location int32) (*relation, 
 	}
 	alias := parts[len(parts)-1]
 	names := make([]string, 0, len(s.relations))
+	var found *relation
 	for _, r := range s.relations {
-		if r.alias == alias && (len(parts) == 1 || r.schema == parts[0]) {
-			return r, nil
-		}
 		names = append(names, r.alias)
+		if r.alias != alias || (len(parts) == 2 && !r.in(parts[0])) {
+			continue
+		}
+		if found != nil {
+			return nil, b.errorAt(sqlstate.AmbiguousAlias, location, "table reference %q is ambiguous", alias).
+				WithHint("Qualify it with the schema, or give the tables aliases.")
+		}
+		found = r
+	}
+	if found != nil {
+		return found, nil
 	}
 	err := b.errorAt(sqlstate.UndefinedTable, location, "there is no FROM entry for table %q", strings.Join(parts, "."))
 	if near := nearest(alias, names); near != "" {
 		err = err.WithHint("Perhaps you meant %q.", near)
 	}
 	return nil, err
+}
+
+// in reports whether the relation is a table of a schema.
+func (r *relation) in(schema string) bool {
+	return r.schema == schema || (schema == tempSchema && strings.HasPrefix(r.schema, catalog.TempSchemaPrefix))
 }
 
 // star expands * or alias.* into columns.

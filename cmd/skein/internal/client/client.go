@@ -38,7 +38,8 @@ func Dial(addr string) (*Client, error) {
 		}
 		target = strings.TrimSuffix(rest, "/")
 	}
-	c, err := flightsql.NewClient(target, nil, nil,
+	// The cookies hold the connection's session: SET and temporary tables.
+	c, err := flightsql.NewClient(target, nil, []flight.ClientMiddleware{flight.NewClientCookieMiddleware()},
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
