@@ -298,9 +298,27 @@ func drawCommand(t *rapid.T, step int) []byte {
 	var request any
 	switch command = rapid.SampledFrom([]string{
 		MetaCreateTable, MetaPublishTable, MetaDropTable, MetaRegisterNode, MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
+		MetaCreateSchema, MetaDropSchema, MetaLeaseGateway, MetaEndSessions,
 	}).Draw(t, "command"); command {
 	case MetaCreateTable:
-		request = CreateTable{RequestID: id, Table: hashTable(name, rapid.IntRange(0, 3).Draw(t, "replicas"), 2), Hidden: rapid.Bool().Draw(t, "hidden")}
+		definition := hashTable(name, rapid.IntRange(0, 3).Draw(t, "replicas"), 2)
+		switch rapid.IntRange(0, 3).Draw(t, "schema") {
+		case 0:
+			definition.Schema = "a"
+		case 1:
+			definition.Temporary = &catalog.Temporary{Gateway: "g", Session: name}
+			definition.Schema = definition.Temporary.TempSchema()
+		}
+		request = CreateTable{RequestID: id, Table: definition, Hidden: rapid.Bool().Draw(t, "hidden")}
+	case MetaCreateSchema:
+		request = CreateSchema{RequestID: id, Name: name}
+	case MetaDropSchema:
+		request = DropSchema{RequestID: id, Name: name, Cascade: rapid.Bool().Draw(t, "cascade")}
+	case MetaLeaseGateway:
+		request = LeaseGateway{RequestID: id, Gateway: "g", UntilUnixMS: int64(step + 1)}
+	case MetaEndSessions:
+		session := rapid.SampledFrom([]string{"", name}).Draw(t, "session")
+		request = EndSessions{RequestID: id, Gateway: "g", Session: session, ExpiredUnixMS: int64(rapid.IntRange(0, step).Draw(t, "expired"))}
 	case MetaPublishTable:
 		request = PublishTable{RequestID: id, ID: table, Name: name, Replace: rapid.Bool().Draw(t, "replace")}
 	case MetaDropTable:

@@ -18,18 +18,21 @@ import (
 
 // session returns the session that a call belongs to, nil for one of a client
 // that has none. A client that comes with the token of a session which is gone is
-// told so once, by an error, and given a new token: to run its statements with
-// other settings than it has made would be worse.
+// told so once, by an error: to run its statement with other settings than it has
+// made would be worse. After that the token stands for a new session.
 func (s *sqlService) session(ctx context.Context) (*session.Session, error) {
 	token, ok := incomingToken(ctx)
 	if !ok {
 		return nil, nil
 	}
 	found := s.gw.sessions.Find(token, s.gw.cfg.Identify(ctx).User)
-	if found != nil || !token.Kept {
+	switch {
+	case found != nil && found.Kept() && !token.Kept:
+		s.tellKept(ctx, token) // clients that do not read a stream to its end miss its headers
+		return found, nil
+	case found != nil || !token.Kept || !s.gw.sessions.Lost(token):
 		return found, nil
 	}
-	s.setCookie(ctx, session.NewToken().SetCookie())
 	return nil, sqlstate.New(sqlstate.SessionExpired, "the session has ended: it was closed, idle for longer than %s, or of another gateway", s.gw.cfg.SessionIdle).
 		WithHint("its settings and temporary tables are gone; the next statement begins a new session")
 }
@@ -47,7 +50,7 @@ func incomingToken(ctx context.Context) (session.Token, bool) {
 // one: why says what for.
 func (s *sqlService) openSession(ctx context.Context, why string) (*session.Session, error) {
 	found, err := s.session(ctx)
-	if found != nil || err != nil {
+	if err != nil || (found != nil && found.Kept()) {
 		return found, err
 	}
 	token, ok := incomingToken(ctx)
@@ -66,11 +69,17 @@ func (s *sqlService) keepSession(ctx context.Context, token session.Token) (*ses
 	if err != nil {
 		return nil, err
 	}
+	opened.Keep()
 	if !token.Kept {
-		token.Kept = true
-		s.setCookie(ctx, token.SetCookie())
+		s.tellKept(ctx, token)
 	}
 	return opened, nil
+}
+
+// tellKept gives a client its token as one that stands for something.
+func (s *sqlService) tellKept(ctx context.Context, token session.Token) {
+	token.Kept = true
+	s.setCookie(ctx, token.SetCookie())
 }
 
 // offerSession gives a client without a token one. Nothing is kept for it yet.

@@ -101,7 +101,7 @@ const (
 // a session for a client that has none, whose cookie comes with the answer.
 func (s *sqlService) SetSessionOptions(ctx context.Context, req *flight.SetSessionOptionsRequest) (*flight.SetSessionOptionsResult, error) {
 	opened, err := s.session(ctx)
-	if err == nil && opened == nil {
+	if err == nil && (opened == nil || !opened.Kept()) {
 		token, ok := incomingToken(ctx)
 		if !ok {
 			token = session.NewToken()

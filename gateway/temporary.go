@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// keepEvery is how often sessions are looked after: idle ones end, and the lease
-	// on temporary tables is renewed.
+	// keepEvery is how often sessions are looked after at least: idle ones end, and
+	// the lease on temporary tables is renewed.
 	keepEvery = 15 * time.Second
 	// leaseReserve is how much of a lease must be left for a table to be made.
-	leaseReserve = consensus.GatewayLeaseLife / 2
+	leaseReserve = consensus.GatewayLeaseLife * 3 / 4
 )
 
 // keeper ends idle sessions, drops the temporary tables of those that have ended
@@ -36,7 +36,7 @@ func newKeeper(g *Server) *keeper {
 
 // run works until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	ticker := time.NewTicker(keepEvery)
+	ticker := time.NewTicker(max(min(keepEvery, k.gw.cfg.SessionIdle/4), time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
@@ -45,7 +45,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ticker.C:
 			k.gw.sessions.Sweep()
 			if k.gw.sessions.HoldsTables() {
-				if err := k.lease(ctx); err != nil && ctx.Err() == nil {
+				if err := k.hold(ctx); err != nil && ctx.Err() == nil {
 					k.gw.log.Warn("the lease on the sessions' temporary tables could not be renewed", "err", err)
 				}
 			}

@@ -26,6 +26,8 @@ type Manager struct {
 
 	mu       sync.Mutex
 	sessions map[string]*Session
+	lost     map[string]bool // ids of sessions whose clients know that they are gone
+	order    []string        // of lost, oldest first
 }
 
 // NewManager returns an empty Manager.
@@ -33,7 +35,7 @@ func NewManager(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, sessions: make(map[string]*Session)}
+	return &Manager{cfg: cfg, sessions: make(map[string]*Session), lost: make(map[string]bool)}
 }
 
 // Session is one client's. It is safe for concurrent use.
@@ -46,6 +48,7 @@ type Session struct {
 	set      sync.Mutex // held while settings change
 	// temporary says that the session may have temporary tables.
 	temporary atomic.Bool
+	kept      atomic.Bool
 	closed    atomic.Bool
 
 	// Guarded by the manager's mutex.
@@ -94,7 +97,26 @@ func (m *Manager) Open(t Token, user string) (*Session, error) {
 	s := &Session{ID: t.ID, Name: NewToken().ID[:16], User: user, used: m.cfg.Now()}
 	s.settings.Store(&m.cfg.Defaults)
 	m.sessions[t.ID] = s
+	delete(m.lost, t.ID)
 	return s, nil
+}
+
+// Lost reports whether the client of a token is still to be told that its session
+// is gone, which it then is. Of old ones, those above the limit of sessions, it is
+// told again.
+func (m *Manager) Lost(t Token) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost[t.ID] {
+		return false
+	}
+	if len(m.order) >= m.cfg.Limit {
+		delete(m.lost, m.order[0])
+		m.order = m.order[1:]
+	}
+	m.lost[t.ID] = true
+	m.order = append(m.order, t.ID)
+	return true
 }
 
 func (m *Manager) expired(s *Session, now time.Time) bool {
@@ -191,6 +213,13 @@ func (s *Session) Temporary() bool { return s.temporary.Load() }
 
 // KeepTemporary notes that it may from now on.
 func (s *Session) KeepTemporary() { s.temporary.Store(true) }
+
+// Kept reports whether the client would miss the session: it has settings or
+// temporary tables, and not just handles that say so themselves when they are gone.
+func (s *Session) Kept() bool { return s.kept.Load() }
+
+// Keep notes that the client would from now on.
+func (s *Session) Keep() { s.kept.Store(true) }
 
 // Closed reports whether the session has ended.
 func (s *Session) Closed() bool { return s.closed.Load() }

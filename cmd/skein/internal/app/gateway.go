@@ -53,6 +53,7 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
 		FragmentLease: statements.FragmentLease,
+		SessionIdle:   statements.SessionIdle, MaxSessions: statements.MaxSessions,
 		Admission: gateway.Admission{
 			MaxFragments: statements.MaxFragments, MaxBytes: uint64(statements.MaxBytes),
 			MaxQueryFragments: statements.MaxQueryFragments, MaxQueryBytes: uint64(statements.MaxQueryBytes),

@@ -47,6 +47,8 @@ func statementFlags(fs *pflag.FlagSet) {
 	fs.Duration("slow-statement", DefaultSlow, "log statements that take this long as slow, 0 for never")
 	fs.Duration("statement-timeout", 0, "end statements that run longer, 0 for never")
 	fs.Duration("fragment-lease", 0, "how long workers keep fragments that nobody pulls, as when the gateway dies, 0 for 5m")
+	fs.Duration("session-idle", time.Hour, "end clients' sessions that are not used for this long")
+	fs.Int("max-sessions", 10_000, "sessions of clients at a time")
 	fs.Int("max-fragments", 0, "fragments of all queries at a time, 0 for 1024")
 	fs.String("max-bytes", "0", "estimated bytes of all queries at a time, 0 for 16GiB")
 	fs.Int("max-query-fragments", 0, "fragments of one query, 0 for max-fragments")
