@@ -20,7 +20,7 @@ func (st *statement) described() *arrow.Schema {
 	switch b := st.bound.Statement.(type) {
 	case *sql.Query:
 		from = planner.Origins(b.Node)
-	case *sql.Explain:
+	case *sql.Explain, *sql.Show:
 		from = make([]planner.Origin, schema.NumFields())
 	default:
 		from = returningOrigins(st.returning(), st.target())

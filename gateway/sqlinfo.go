@@ -64,7 +64,7 @@ func serverInfo(cfg *Config) map[flightsql.SqlInfo]any {
 func syntaxInfo() map[flightsql.SqlInfo]any {
 	return map[flightsql.SqlInfo]any{
 		flightsql.SqlInfoDDLCatalog:                                          false,
-		flightsql.SqlInfoDDLSchema:                                           false,
+		flightsql.SqlInfoDDLSchema:                                           true,
 		flightsql.SqlInfoDDLTable:                                            true,
 		flightsql.SqlInfoIdentifierCase:                                      int64(flightsql.SqlCaseSensitivityLowerCase),
 		flightsql.SqlInfoIdentifierQuoteChar:                                 `"`,
