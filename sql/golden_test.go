@@ -34,8 +34,6 @@ func TestBindGolden(t *testing.T) {
 	})
 }
 
-func describe(t *testing.T, text string) string { return describeIn(t, sql.Session{}, text) }
-
 func describeIn(t *testing.T, session sql.Session, text string) string {
 	bound, err := bindIn(t, session, text)
 	if err != nil {

@@ -39,7 +39,7 @@ type Statements struct {
 	SlowStatement    time.Duration `koanf:"slow_statement"`    // logged from this long on, 0 for never
 	StatementTimeout time.Duration `koanf:"statement_timeout"` // ended after this long, 0 for never
 	FragmentLease    time.Duration `koanf:"fragment_lease"`    // of fragments that nobody pulls, 0 for 5m
-	SessionIdle      time.Duration `koanf:"session_idle"`      // sessions that are not used end after this long
+	SessionIdle      time.Duration `koanf:"session_idle"`      // sessions that are not used end after this long, 0 for 1h
 	MaxSessions      int           `koanf:"max_sessions"`
 	Admission        `koanf:",squash"`
 }
@@ -158,8 +158,8 @@ func (s *Statements) validate() error {
 	if s.FragmentLease < 0 {
 		return errors.New("fragment_lease is negative; give a time such as 5m, or 0 for the default")
 	}
-	if s.SessionIdle <= 0 || s.MaxSessions <= 0 {
-		return errors.New("session_idle and max_sessions must be above zero, for example 1h and 10000")
+	if s.SessionIdle < 0 || s.MaxSessions < 0 {
+		return errors.New("session_idle and max_sessions may not be negative; 0 is the default")
 	}
 	if s.MaxFragments < 0 || s.MaxQueryFragments < 0 || s.AdmissionQueue < 0 || s.AdmissionWait < 0 {
 		return errors.New("max_fragments, max_query_fragments, admission_queue and admission_wait may not be negative; 0 is the default")
