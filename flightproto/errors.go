@@ -150,7 +150,7 @@ func grpcCode(code sqlstate.Code) codes.Code {
 		return codes.PermissionDenied
 	case sqlstate.UndefinedTable:
 		return codes.NotFound
-	case sqlstate.UniqueViolation, sqlstate.DuplicateTable:
+	case sqlstate.UniqueViolation, sqlstate.DuplicateTable, sqlstate.DuplicateSchema:
 		return codes.AlreadyExists
 	case sqlstate.SerializationFailure, sqlstate.ObjectInUse:
 		return codes.Aborted
@@ -162,6 +162,8 @@ func grpcCode(code sqlstate.Code) codes.Code {
 		return codes.Unavailable
 	case sqlstate.DataCorrupted:
 		return codes.DataLoss
+	case sqlstate.ConnectionMissing, sqlstate.SessionExpired, sqlstate.CannotChangeSetting, sqlstate.DependentObjects:
+		return codes.FailedPrecondition
 	}
 	if len(code) != 5 {
 		return codes.Internal

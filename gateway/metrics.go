@@ -61,6 +61,9 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_memory_bytes", Help: "Bytes reserved by coordinator operators.",
 		}, func() float64 { return float64(g.budget.Used()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_gateway_sessions", Help: "Sessions of clients.",
+		}, func() float64 { return float64(g.sessions.Count()) }),
 		planRequests("hit", &g.plans.hits),
 		planRequests("miss", &g.plans.misses),
 		planRequests("custom", &g.plans.custom),
