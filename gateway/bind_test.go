@@ -64,7 +64,7 @@ func parameterStream(t *testing.T, name string, dt arrow.DataType, batches ...[]
 
 // Parameters are the same whether a reader was made for their stream or not.
 func TestParametersOfManyStreams(t *testing.T) {
-	p := &preparedStatement{stmt: &statement{bound: &sql.BoundStatement{Params: []arrow.DataType{catalog.BigInt}}}}
+	p := &preparedStatement{stmt: &statement{scope: plainScope(), bound: &sql.BoundStatement{Params: []arrow.DataType{catalog.BigInt}}}}
 	for i, test := range []struct {
 		name    string
 		dt      arrow.DataType
@@ -106,7 +106,7 @@ func TestParametersOfManyStreams(t *testing.T) {
 		if fmt.Sprint(values) != fmt.Sprint(want) {
 			t.Errorf("stream %d: got %v, want %v", i, values, want)
 		}
-		if p.idle == nil || p.idle.knows(p.stmt.params(), first) != test.quick {
+		if p.idle == nil || p.idle.knows(p.stmt.params(), p.stmt.scope.Zone, first) != test.quick {
 			t.Errorf("stream %d: the next one of its kind is not quick", i)
 		}
 	}
@@ -114,7 +114,7 @@ func TestParametersOfManyStreams(t *testing.T) {
 
 // The bound on sets of parameters holds over all messages of a stream.
 func TestParametersAreBounded(t *testing.T) {
-	p := &preparedStatement{stmt: &statement{bound: &sql.BoundStatement{Params: []arrow.DataType{catalog.BigInt}}}}
+	p := &preparedStatement{stmt: &statement{scope: plainScope(), bound: &sql.BoundStatement{Params: []arrow.DataType{catalog.BigInt}}}}
 	half := make([]int64, maxParameterRows/2+1)
 	for i := range 2 { // the second stream is read without a reader
 		stream := parameterStream(t, "a", catalog.BigInt, half[:1], half, half)
