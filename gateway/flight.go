@@ -120,7 +120,11 @@ func (s *service) DoPut(stream flight.FlightService_DoPutServer) error {
 	if err != nil {
 		return err
 	}
-	put := &replayPut{FlightService_DoPutServer: stream, first: first}
+	limit := s.sql.gw.cfg.QueryMemory
+	if err := flightproto.CheckData(first, limit); err != nil {
+		return flightproto.ToStatus(err)
+	}
+	put := &checkedPut{FlightService_DoPutServer: stream, first: first, limit: limit}
 	d := first.GetFlightDescriptor()
 	if d.GetType() == flight.DescriptorPATH && len(d.GetPath()) > 0 {
 		return s.sql.plainPut(put, d)
@@ -136,19 +140,28 @@ func (s *service) DoPut(stream flight.FlightService_DoPutServer) error {
 	return s.FlightServer.DoPut(put)
 }
 
-// replayPut hands out the first message, already read, once more.
-type replayPut struct {
+// checkedPut hands out the first message, already read, once more, and checks
+// all that follow.
+type checkedPut struct {
 	flight.FlightService_DoPutServer
 	first *flight.FlightData
+	limit int64 // bytes that a message's compressed buffers may hold
 }
 
-func (r *replayPut) Recv() (*flight.FlightData, error) {
+func (r *checkedPut) Recv() (*flight.FlightData, error) {
 	if r.first != nil {
 		data := r.first
 		r.first = nil
 		return data, nil
 	}
-	return r.FlightService_DoPutServer.Recv()
+	data, err := r.FlightService_DoPutServer.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if err := flightproto.CheckData(data, r.limit); err != nil {
+		return nil, flightproto.ToStatus(err)
+	}
+	return data, nil
 }
 
 // DoExchange is not part of Flight SQL.
