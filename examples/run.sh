@@ -63,6 +63,8 @@ java_example() { # CLASS
 birds=examples/expected.txt
 echo "cancelled, then 200000 rows" >"$work/cancel_python"
 echo "cancelled, then 50000 rows" >"$work/cancel_java"
+echo "34 types came back as they were sent, 2 were refused" >"$work/types_python"
+echo "JDBC sees the values and what they are" >"$work/types_java"
 check "shell" "$birds" shell_example
 check "Python, ADBC" "$birds" "$cache/venv/bin/python" examples/python_adbc.py "grpc://$address"
 check "Python, ADBC, cancel" "$work/cancel_python" "$cache/venv/bin/python" examples/cancel_adbc.py "grpc://$address"
@@ -70,5 +72,7 @@ check "Python, pyarrow.flight" "$birds" "$cache/venv/bin/python" examples/python
 check "Go, ADBC" "$birds" go run ./examples/go_adbc "grpc://$address" examples/birds.csv
 check "Java, JDBC" "$birds" java_example Birds
 check "Java, JDBC, cancel" "$work/cancel_java" java_example Cancel
+check "Python, ADBC, every type" "$work/types_python" "$cache/venv/bin/python" examples/python_types.py "grpc://$address"
+check "Java, JDBC, types and metadata" "$work/types_java" java_example Types
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -47,7 +46,6 @@ type polledQuery struct {
 	done    chan struct{}                // closed at the end, when err is set
 	err     error
 	cancel  context.CancelCauseFunc
-	fetch   sync.Once
 	idle    *time.Timer // gives the query up; stopped once it is fetched
 }
 

@@ -53,10 +53,10 @@ var address string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(run(m))
+	os.Exit(serve(m))
 }
 
-func run(m *testing.M) int {
+func serve(m *testing.M) int {
 	if *binary == "" {
 		fmt.Println("skipped: name the server with -skein")
 		return 0
