@@ -397,11 +397,6 @@ func (s *sqlService) lookup(ctx context.Context, in *scope, schema, name string)
 	if t, ok := in.find(s.gw.directory.Current(), schema, name); ok {
 		return t, nil
 	}
-	if schema == catalog.DefaultSchema {
-		if t, ok := system.Lookup(system.ImplicitSchema, name); ok {
-			return t, nil
-		}
-	}
 	snap, err := s.gw.directory.Fresh(ctx)
 	if err != nil {
 		return nil, err

@@ -193,7 +193,7 @@ func (q *quirks) Alloc() memory.Allocator                     { return q.mem }
 func (q *quirks) BindParameter(index int) string              { return fmt.Sprintf("$%d", index+1) }
 func (q *quirks) SupportsBulkIngest(string) bool              { return true }
 func (q *quirks) SupportsConcurrentStatements() bool          { return true }
-func (q *quirks) SupportsCurrentCatalogSchema() bool          { return false }
+func (q *quirks) SupportsCurrentCatalogSchema() bool          { return true }
 func (q *quirks) SupportsGetSetOptions() bool                 { return true }
 func (q *quirks) SupportsExecuteSchema() bool                 { return true }
 func (q *quirks) SupportsPartitionedData() bool               { return true }

@@ -16,6 +16,9 @@ const owner = "skein"
 // schemas are all schemas, sorted.
 func (s *State) schemas() []string {
 	names := append(Schemas(), catalog.DefaultSchema)
+	for _, made := range s.Meta.Schemas {
+		names = append(names, made.Name)
+	}
 	for _, t := range s.Meta.Tables {
 		names = append(names, t.Schema)
 	}

@@ -34,7 +34,9 @@ func infoFuncs(name string) (infoFunc, bool) {
 	case "current_database":
 		return infoFunc{0, 0, constantly(databaseName)}, true
 	case "current_schema":
-		return infoFunc{0, 0, constantly(catalog.DefaultSchema)}, true
+		return infoFunc{0, 0, func(b *binder, _ []planner.Expr, location int32) (planner.Expr, error) {
+			return b.at(&planner.Literal{Value: b.currentSchema(), DataType: catalog.Text}, location), nil
+		}}, true
 	case "pg_get_userbyid":
 		return infoFunc{1, 1, constantly(ownerName)}, true
 	case "pg_encoding_to_char":
