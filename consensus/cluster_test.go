@@ -79,7 +79,7 @@ func freeAddress(t testing.TB) string {
 func (c *testCluster) config(id catalog.NodeID) NodeConfig {
 	cfg := NodeConfig{
 		Cluster: "test", NodeID: id, Members: c.members, Logger: testLogger(),
-		DataDir: filepath.Join(c.dir, fmt.Sprint("node", id)),
+		DataDir: filepath.Join(c.dir, fmt.Sprint("node", id)), InitIfEmpty: true, Standalone: len(c.members) == 1,
 		// Loopback and small data: shorter elections than the defaults are safe.
 		Host: Config{Heartbeat: 50 * time.Millisecond, Election: 400 * time.Millisecond},
 	}

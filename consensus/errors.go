@@ -28,6 +28,12 @@ var (
 	ErrDirectoryInUse = errors.New("directory is in use by another process")
 	// ErrForeignDirectory: the data directory does not belong to this node.
 	ErrForeignDirectory = errors.New("directory does not belong to this node")
+	// ErrNotProvisioned: the data directory is that of no node yet. A cluster's
+	// first nodes are provisioned when it is founded, others when they join.
+	ErrNotProvisioned = errors.New("directory is not provisioned for a node")
+	// ErrNodeRefused: the cluster does not take this node, and never will: it was
+	// removed, or its directory is not the one that the cluster knows.
+	ErrNodeRefused = errors.New("the cluster refuses this node")
 	// ErrMembership: the configured members differ from those that the group was
 	// created with.
 	ErrMembership = errors.New("configured members differ from the recorded ones")

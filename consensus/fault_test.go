@@ -45,7 +45,7 @@ type childWork struct {
 func (w childWork) config() NodeConfig {
 	var hits atomic.Int64
 	cfg := NodeConfig{
-		Cluster: "test", NodeID: w.Node, Members: w.Members, DataDir: w.Dir, Logger: testLogger(),
+		Cluster: "test", NodeID: w.Node, Members: w.Members, DataDir: w.Dir, InitIfEmpty: true, Standalone: len(w.Members) == 1, Logger: testLogger(),
 		Host: Config{Heartbeat: 50 * time.Millisecond, Election: 400 * time.Millisecond, LogBytes: 1 << 20, LogEntries: 20},
 	}
 	cfg.Store.Boot = func() string { return w.Boot }

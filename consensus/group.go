@@ -33,6 +33,9 @@ type group struct {
 	// caughtUp once it has applied all that was committed before it started.
 	lone     bool
 	caughtUp atomic.Bool
+	// learner is set before the start of a replica that joined its group without a
+	// vote, first of one that is the only voter but may get company.
+	learner, first bool
 
 	// yield, if not nil, is called before the leadership is handed over. paused is
 	// until when (in Unix nanoseconds) proposals wait for that, and pausedBy the

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +45,9 @@ const (
 type Config struct {
 	// Cluster names the cluster; nodes of other clusters are not talked to.
 	Cluster string
-	NodeID  catalog.NodeID
+	// ClusterID tells clusters of one name apart, "" for those of early releases.
+	ClusterID string
+	NodeID    catalog.NodeID
 	// DataDir is the host's own directory, exclusively.
 	DataDir string
 	// RaftAddress is the host:port to listen on and to be reached at.
@@ -57,6 +57,9 @@ type Config struct {
 	// Peers are the Raft addresses of the nodes known from the start. More may
 	// be told with Host.SetAddress.
 	Peers map[catalog.NodeID]string
+	// Told are addresses that count more than those that the metadata has when the
+	// host starts.
+	Told  map[catalog.NodeID]string
 	Store *storage.Store
 	Clock *Clock // nil for a new one
 	// TLS turns on mutual TLS between nodes when its files are set.
@@ -121,6 +124,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// space separates the cluster's names and messages from those of others.
+func (c *Config) space() string { return Identity{Cluster: c.Cluster, ClusterID: c.ClusterID}.space() }
+
 // Host runs the Raft replicas of one node. Its methods are safe for concurrent
 // use.
 type Host struct {
@@ -166,9 +172,12 @@ func OpenHost(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	bridgeRaftLog(cfg.Logger)
-	book := newAddressBook(cfg.Cluster)
-	for _, id := range slices.Sorted(maps.Keys(cfg.Peers)) {
-		book.set(id, cfg.Peers[id])
+	book := newAddressBook(cfg.space())
+	for id, address := range cfg.Peers {
+		book.set(id, address)
+	}
+	for id, address := range cfg.Told {
+		book.set(id, address)
 	}
 	book.set(cfg.NodeID, cfg.RaftAddress)
 	leaders, peers := &leaderEvents{groups: map[uint64]*group{}}, newConnections()
@@ -204,7 +213,7 @@ func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents, peers
 	// Levels sized for logs of tens of MiB, which are cut before they sink.
 	logDB.KVMaxBytesForLevelBase = 256 << 20
 	return config.NodeHostConfig{
-		DeploymentID:   deploymentID(cfg.Cluster),
+		DeploymentID:   deploymentID(cfg.space()),
 		NodeHostID:     book.target(cfg.NodeID),
 		NodeHostDir:    cfg.DataDir,
 		RTTMillisecond: uint64(cfg.RTT.Milliseconds()),
@@ -254,31 +263,34 @@ func (h *Host) Clock() *Clock { return h.clock }
 // Meta is the meta group, nil before StartMeta.
 func (h *Host) Meta() *Meta { return h.meta }
 
-// SetAddress tells where another node listens for Raft, in place of what the
-// configuration says. A node that moves while others run must be made known to
-// them so, or it hears no answers.
+// SetAddress tells where another node listens for Raft, until it registers at
+// another address. Nodes tell each other by the metadata.
 func (h *Host) SetAddress(node catalog.NodeID, address string) {
 	if node != h.cfg.NodeID {
 		h.book.set(node, address)
 	}
 }
 
-// groupConfig is the Raft configuration of a replica, the only one of its group
-// or one of several.
-func (h *Host) groupConfig(group, replica uint64, lone bool) config.Config {
+// groupConfig is the Raft configuration of a group's local replica.
+func (h *Host) groupConfig(g *group) config.Config {
 	ticks := func(d time.Duration) uint64 { return uint64(max(d/h.cfg.RTT, 1)) }
 	c := config.Config{
-		ReplicaID:          replica,
-		ShardID:            group,
-		CheckQuorum:        !lone,
-		PreVote:            !lone,
+		ReplicaID:          g.replica,
+		ShardID:            g.id,
+		IsNonVoting:        g.learner,
+		CheckQuorum:        !g.lone,
+		PreVote:            !g.lone,
 		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
 		ElectionRTT:        ticks(h.cfg.Election),
 		SnapshotEntries:    h.cfg.LogEntries,
 		CompactionOverhead: h.cfg.LogEntries / 10,
 		MaxInMemLogSize:    maxLogInMemory,
 	}
-	if lone {
+	if g.first {
+		// Nobody else votes yet, and those who will ask before they elect anybody.
+		c.ElectionRTT = 3 * c.HeartbeatRTT
+	}
+	if g.lone {
 		// A lone replica disturbs nobody by electing itself at once.
 		c.HeartbeatRTT, c.ElectionRTT = 1, 3
 	}

@@ -13,10 +13,13 @@ import (
 )
 
 func TestIdentityClaimsOnceAndFailsClosed(t *testing.T) {
-	mine := Identity{Cluster: "c", Node: 7}
+	mine, err := Founder("c", "id", 7, map[catalog.NodeID]Peer{7: {RaftAddress: "h:1", FlightAddress: "h:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	claimed := func(t *testing.T) (dir, file string) {
 		dir = t.TempDir()
-		if err := claimDirectory(dir, mine); err != nil {
+		if err := Provision(dir, mine); err != nil {
 			t.Fatal(err)
 		}
 		return dir, filepath.Join(dir, identityFile)
@@ -62,14 +65,27 @@ func TestIdentityClaimsOnceAndFailsClosed(t *testing.T) {
 		}, false},
 		{"other node", replace(`"node": 7`, `"node": 8`), false},
 		{"other cluster", replace(`"c"`, `"d"`), false},
-		{"newer format", replace(`"format": 1`, `"format": 2`), false},
+		{"newer format", replace(`"format": 2`, `"format": 3`), false},
+		{"missing", func(t *testing.T) string { return filepath.Join(t.TempDir(), "new") }, true},
+		{"half created", func(t *testing.T) string {
+			dir, file := claimed(t)
+			if err := errors.Join(os.Remove(file), os.Mkdir(filepath.Join(dir, "store"), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}, false},
+		{"joined", replace(`"incarnation"`, `"joined": true, "incarnation"`), false},
 		{"unknown field", replace(`"format"`, `"shape"`), false},
 		{"truncated", rewrite(func(b []byte) []byte { return b[:len(b)/2] }), false},
 		{"empty", rewrite(func([]byte) []byte { return nil }), false},
 		{"trailing", rewrite(func(b []byte) []byte { return append(b, "{}"...) }), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := claimDirectory(test.dir(t), mine)
+			dir := test.dir(t)
+			err := Provision(dir, mine)
+			if got, again := ReadIdentity(dir); err == nil && (again != nil || got.String() != mine.String() || got.ClusterID != "id") {
+				t.Fatalf("read back %+v, %v", got, again)
+			}
 			if test.accept && err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +95,9 @@ func TestIdentityClaimsOnceAndFailsClosed(t *testing.T) {
 		})
 	}
 	dir, _ := claimed(t)
-	err := claimDirectory(dir, Identity{Cluster: "c", Node: 9})
+	other := mine
+	other.Node = 9
+	err = Provision(dir, other)
 	if !errors.Is(err, ErrForeignDirectory) || !strings.Contains(err.Error(), "node 7") || !strings.Contains(err.Error(), dir) {
 		t.Fatalf("another node's directory: %v", err)
 	}
@@ -137,7 +155,13 @@ func TestStartNodeRefusals(t *testing.T) {
 	refuse("other members", ErrMembership, func(cfg *NodeConfig) {
 		cfg.Members = map[catalog.NodeID]Peer{1: c.members[1], 2: {RaftAddress: freeAddress(t)}}
 	})
-	refuse("lost Raft log", nil, func(cfg *NodeConfig) {
+	refuse("not provisioned", ErrNotProvisioned, func(cfg *NodeConfig) {
+		cfg.InitIfEmpty, cfg.DataDir = false, t.TempDir()
+	})
+	refuse("no directory", ErrNotProvisioned, func(cfg *NodeConfig) {
+		cfg.InitIfEmpty, cfg.DataDir = false, filepath.Join(t.TempDir(), "none")
+	})
+	refuse("lost Raft log", ErrForeignDirectory, func(cfg *NodeConfig) {
 		if err := os.Rename(filepath.Join(cfg.DataDir, "raft"), filepath.Join(t.TempDir(), "raft")); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,33 +24,50 @@ const (
 // node; they are forwarded to the leader. Its methods are safe for concurrent
 // use. Errors are *sqlstate.Error for rejections, or this package's.
 type Meta struct {
-	host    *Host
-	sm      *metaSM
-	members []uint64 // Raft replica ids, ascending
+	host     *Host
+	sm       *metaSM
+	founding MetaFounding
 }
 
-// StartMeta starts the local replica of the meta group, whose members, this
-// node among them, are fixed when the cluster is created. onChange is called,
+// MetaFounding says how a node comes to the meta group.
+type MetaFounding struct {
+	// Founders are the nodes that the group began with, this one among them, nil
+	// for a node that joined it.
+	Founders []catalog.NodeID
+	// Named are nodes that the configuration names. Each must be a founder or known
+	// to the metadata.
+	Named []catalog.NodeID
+	// Standalone says that the founder is and will be the group's only member.
+	Standalone bool
+}
+
+// StartMeta starts the local replica of the meta group. onChange is called,
 // possibly on several goroutines in turn, with each new version; it must not
 // block. StartMeta returns when the replica is open, whether or not there is a
 // quorum.
-func (h *Host) StartMeta(ctx context.Context, members map[catalog.NodeID]string, onChange func(*MetaSnapshot)) (*Meta, error) {
-	if _, ok := members[h.cfg.NodeID]; !ok {
-		return nil, fmt.Errorf("node %d is not among the meta group's members", h.cfg.NodeID)
-	}
+func (h *Host) StartMeta(ctx context.Context, found MetaFounding, onChange func(*MetaSnapshot)) (*Meta, error) {
 	records := h.cfg.Store.Records(catalog.MetaGroupID)
-	targets := make(map[uint64]dragonboat.Target, len(members))
-	for id, address := range members {
-		h.SetAddress(id, address)
-		targets[uint64(id)] = h.book.target(id)
-	}
 	g := newGroup(h, catalog.MetaGroupID, uint64(h.cfg.NodeID), h.log.With("group", "meta"))
-	g.lone = len(targets) == 1
 	machine := newMetaSM(g, records, onChange)
 	if err := machine.reload(); err != nil {
 		return nil, err // in time to say so: the library ends the process if Open fails
 	}
-	if err := h.startGroup(ctx, g, founding{members: targets, strict: true}, records.Applied(), machine); err != nil {
+	local := machine.current.Load()
+	if err := found.check(h.cfg.NodeID, local); err != nil {
+		return nil, err
+	}
+	h.book.follow(local.Nodes, h.cfg.NodeID, h.cfg.Told)
+	group := founding{strict: found.Founders != nil}
+	if found.Founders != nil {
+		group.members = make(map[uint64]dragonboat.Target, len(found.Founders))
+	}
+	for _, id := range found.Founders {
+		group.members[uint64(id)] = h.book.target(id)
+	}
+	g.learner = found.Founders == nil
+	g.lone = found.Standalone && len(found.Founders) == 1
+	g.first = !g.lone && len(found.Founders) == 1 && local.voters() <= 1
+	if err := h.startGroup(ctx, g, group, records.Applied(), machine); err != nil {
 		return nil, fmt.Errorf("starting the meta group: %w", err)
 	}
 	select {
@@ -59,12 +75,55 @@ func (h *Host) StartMeta(ctx context.Context, members map[catalog.NodeID]string,
 	case <-ctx.Done():
 		return nil, fmt.Errorf("opening the meta group: %w", context.Cause(ctx))
 	}
-	meta := &Meta{host: h, sm: machine, members: slices.Sorted(maps.Keys(targets))}
+	meta := &Meta{host: h, sm: machine, founding: found}
 	h.mu.Lock()
 	h.meta = meta
 	h.mu.Unlock()
 	return meta, nil
 }
+
+func (f MetaFounding) check(own catalog.NodeID, local *MetaSnapshot) error {
+	if f.Founders != nil && !slices.Contains(f.Founders, own) {
+		return fmt.Errorf("node %d is not among the meta group's founders", own)
+	}
+	for _, id := range f.Named {
+		if _, ok := local.Node(id); !ok && f.Founders != nil && !slices.Contains(f.Founders, id) {
+			return fmt.Errorf("%w: node %d is neither a founder of the cluster nor known to it", ErrMembership, id)
+		}
+	}
+	return nil
+}
+
+// members are the Raft replica ids of those that vote, as far as is known here.
+func (m *Meta) members() []uint64 {
+	var ids []uint64
+	for _, n := range m.Local().Nodes {
+		if n.Voter {
+			ids = append(ids, uint64(n.ID))
+		}
+	}
+	if len(ids) == 0 {
+		for _, id := range m.founding.Founders {
+			ids = append(ids, uint64(id))
+		}
+	}
+	return ids
+}
+
+// voters counts the nodes that are known to vote.
+func (s *MetaSnapshot) voters() int {
+	n := 0
+	for _, node := range s.Nodes {
+		if node.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// Applied is the Raft index up to which the local replica has applied the meta
+// group's log.
+func (m *Meta) Applied() uint64 { return m.sm.records.Applied() }
 
 // CreateTable creates a table and returns it with its ids and placement.
 func (m *Meta) CreateTable(ctx context.Context, r CreateTable) (TableReply, error) {
@@ -210,6 +269,14 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.RegisterNode)
 	case MetaAddKey:
 		return handle(ctx, command, body, m.AddKey)
+	case MetaSetNodeState:
+		return handle(ctx, command, body, m.SetNodeState)
+	case MetaSetSetting:
+		return handle(ctx, command, body, m.SetSetting)
+	case MetaNewToken:
+		return handle(ctx, command, body, m.NewToken)
+	case MetaJoin:
+		return handle(ctx, command, body, m.Join)
 	case MetaRepairReplica:
 		return handle(ctx, command, body, m.RepairReplica)
 	case MetaCreateJob:

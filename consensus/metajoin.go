@@ -113,10 +113,10 @@ func (s *metaState) redeemToken(r *RedeemToken) metaAnswer {
 		if known.State == NodeRemoved {
 			return rejected(nodeRemoved(n.ID))
 		}
-		return rejected(sqlstate.New(sqlstate.InvalidState, "there is a node %d already", n.ID).WithHint("Leave the id out to have one assigned."))
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "there is a node %d already", n.ID).WithHint("Leave the id out to have one assigned."))
 	}
 	if taken, by := s.addressOwner(n); taken != "" {
-		return rejected(sqlstate.New(sqlstate.InvalidState, "the address %s is that of node %d", taken, by))
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "the address %s is that of node %d", taken, by))
 	}
 	n.ID, n.State = cmp.Or(n.ID, s.nextNode()), NodeJoining
 	tokens := slices.Clone(s.tokens)

@@ -149,17 +149,17 @@ func (s *metaState) registerNode(r *RegisterNode) metaAnswer {
 	known, old := s.nodes[n.ID]
 	switch {
 	case r.ClusterID != "" && s.clusterID != "" && r.ClusterID != s.clusterID:
-		return rejected(sqlstate.New(sqlstate.InvalidState, "node %d belongs to cluster %s, this is %s", n.ID, r.ClusterID, s.clusterID).
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "node %d belongs to cluster %s, this is %s", n.ID, r.ClusterID, s.clusterID).
 			WithHint("Start it with its own cluster's addresses."))
 	case old && known.State == NodeRemoved:
 		return rejected(nodeRemoved(n.ID))
 	case old && known.Incarnation != "" && known.Incarnation != n.Incarnation:
-		return rejected(sqlstate.New(sqlstate.InvalidState,
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState,
 			"node %d is known with another data directory than the one it was started with", n.ID).
 			WithHint("If that directory is lost, remove the node and join a new one under another id."))
 	}
 	if taken, by := s.addressOwner(n); taken != "" {
-		return rejected(sqlstate.New(sqlstate.InvalidState, "node %d has the address %s, which is that of node %d", n.ID, taken, by))
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "node %d has the address %s, which is that of node %d", n.ID, taken, by))
 	}
 	n.State, n.Voter = NodeActive, known.Voter
 	if known.State == NodeDraining {
@@ -192,7 +192,7 @@ func (s *metaState) addressOwner(n NodeInfo) (address string, owner catalog.Node
 }
 
 func nodeRemoved(id catalog.NodeID) *sqlstate.Error {
-	return sqlstate.New(sqlstate.InvalidState, "node %d was removed from the cluster", id).
+	return sqlstate.New(sqlstate.ObjectNotInState, "node %d was removed from the cluster", id).
 		WithHint("Its id is not given out again. Join its machine as a new node, with an empty data directory.")
 }
 
@@ -234,7 +234,7 @@ func (s *metaState) setNodeState(r *SetNodeState) metaAnswer {
 		s.dirty[recordKey(recordSeen, uint64(n.ID))] = nil
 	case (r.State == NodeActive || r.State == NodeDraining) && from != NodeJoining:
 	default:
-		return rejected(sqlstate.New(sqlstate.InvalidState, "node %d is %s and cannot become %q", n.ID, from, string(r.State)))
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "node %d is %s and cannot become %q", n.ID, from, string(r.State)))
 	}
 	n.State = r.State
 	s.counters.Version++

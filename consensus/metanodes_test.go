@@ -47,10 +47,10 @@ func TestRegistrationIsGuarded(t *testing.T) {
 		edit(&n)
 		return applyTo(t, s, MetaRegisterNode, RegisterNode{RequestID: id, Node: n, ClusterID: clusterID})
 	}
-	mustReject(t, try("cluster", "d", func(*NodeInfo) {}), sqlstate.InvalidState)
-	mustReject(t, try("directory", "c", func(n *NodeInfo) { n.Incarnation = "other" }), sqlstate.InvalidState)
-	mustReject(t, try("address", "c", func(n *NodeInfo) { n.RaftAddress = "h3:1" }), sqlstate.InvalidState)
-	mustReject(t, try("flight", "c", func(n *NodeInfo) { n.FlightAddress = "h1:2" }), sqlstate.InvalidState)
+	mustReject(t, try("cluster", "d", func(*NodeInfo) {}), sqlstate.ObjectNotInState)
+	mustReject(t, try("directory", "c", func(n *NodeInfo) { n.Incarnation = "other" }), sqlstate.ObjectNotInState)
+	mustReject(t, try("address", "c", func(n *NodeInfo) { n.RaftAddress = "h3:1" }), sqlstate.ObjectNotInState)
+	mustReject(t, try("flight", "c", func(n *NodeInfo) { n.FlightAddress = "h1:2" }), sqlstate.ObjectNotInState)
 	mustAccept(t, try("moved", "c", func(n *NodeInfo) {
 		n.RaftAddress, n.Zone, n.Version, n.State, n.Voter = "elsewhere:1", "z", "v2", NodeRemoved, true
 	}))
@@ -72,8 +72,8 @@ func TestNodeStates(t *testing.T) {
 		return applyTo(t, s, MetaSetNodeState, SetNodeState{RequestID: fmt.Sprint(n), Node: node, State: state})
 	}
 	mustReject(t, set(9, NodeDraining), sqlstate.UndefinedObject)
-	mustReject(t, set(1, NodeJoining), sqlstate.InvalidState)
-	mustReject(t, set(1, "broken"), sqlstate.InvalidState)
+	mustReject(t, set(1, NodeJoining), sqlstate.ObjectNotInState)
+	mustReject(t, set(1, "broken"), sqlstate.ObjectNotInState)
 	mustAccept(t, set(1, NodeDraining))
 	registered := nodeAt(1)
 	registered.Version = "next"
@@ -89,9 +89,9 @@ func TestNodeStates(t *testing.T) {
 	mustAccept(t, set(1, NodeActive))
 	mustAccept(t, set(1, NodeRemoved))
 	mustAccept(t, set(1, NodeRemoved))
-	mustReject(t, set(1, NodeActive), sqlstate.InvalidState)
-	mustReject(t, applyTo(t, s, MetaRegisterNode, RegisterNode{RequestID: "back", Node: nodeAt(1)}), sqlstate.InvalidState)
-	mustReject(t, applyTo(t, s, MetaHeartbeat, Heartbeat{Node: 1, UnixMS: 1}), sqlstate.InvalidState)
+	mustReject(t, set(1, NodeActive), sqlstate.ObjectNotInState)
+	mustReject(t, applyTo(t, s, MetaRegisterNode, RegisterNode{RequestID: "back", Node: nodeAt(1)}), sqlstate.ObjectNotInState)
+	mustReject(t, applyTo(t, s, MetaHeartbeat, Heartbeat{Node: 1, UnixMS: 1}), sqlstate.ObjectNotInState)
 	mustAccept(t, applyTo(t, s, MetaDropTable, DropTable{RequestID: "drop", ID: table.ID}))
 	mustReject(t, set(2, NodeRemoved), sqlstate.ObjectInUse) // the last one
 }
@@ -140,10 +140,10 @@ func TestJoinTokens(t *testing.T) {
 
 	mustReject(t, redeem("forged", 1, "wrong", now, stranger(7)), sqlstate.InvalidAuthorization)
 	mustReject(t, redeem("expired", 2, "2", now+time.Hour.Milliseconds(), stranger(7)), sqlstate.InvalidAuthorization)
-	mustReject(t, redeem("taken id", 2, "2", now, nodeAt(2)), sqlstate.InvalidState)
+	mustReject(t, redeem("taken id", 2, "2", now, nodeAt(2)), sqlstate.ObjectNotInState)
 	same := stranger(7)
 	same.RaftAddress = "h1:1"
-	mustReject(t, redeem("taken address", 2, "2", now, same), sqlstate.InvalidState)
+	mustReject(t, redeem("taken address", 2, "2", now, same), sqlstate.ObjectNotInState)
 	first := mustAccept(t, redeem("a", 1, "1", now, stranger(7)))
 	if first.Node == nil || first.Node.ID != 3 || first.Node.State != NodeJoining {
 		t.Fatalf("joined as %+v", first.Node)
@@ -157,7 +157,7 @@ func TestJoinTokens(t *testing.T) {
 	}
 	// An id is not given out again, not even the highest one.
 	mustAccept(t, applyTo(t, s, MetaSetNodeState, SetNodeState{RequestID: "remove", Node: 9, State: NodeRemoved}))
-	mustReject(t, redeem("d", 2, "2", now, nodeAt(9)), sqlstate.InvalidState)
+	mustReject(t, redeem("d", 2, "2", now, nodeAt(9)), sqlstate.ObjectNotInState)
 	if third := mustAccept(t, redeem("e", 2, "2", now, stranger(10))); third.Node.ID != 10 {
 		t.Errorf("joined as %+v", third.Node)
 	}

@@ -12,17 +12,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"skein/catalog"
-	"skein/sqlstate"
 	"skein/storage"
 )
 
 // DefaultCluster is the cluster name of a NodeConfig that gives none.
 const DefaultCluster = "skein"
 
-// Peer is a member of the cluster's fixed membership.
+// Peer is where a node of the cluster is reached.
 type Peer struct {
 	RaftAddress   string
 	FlightAddress string
@@ -30,17 +27,32 @@ type Peer struct {
 
 // NodeConfig describes a Node.
 type NodeConfig struct {
-	Cluster string // "" for DefaultCluster
-	NodeID  catalog.NodeID
 	// DataDir is the node's own directory. It holds the identity, the store and
-	// the Raft logs, and must be empty at the first start.
+	// the Raft logs. It must have been provisioned, see Provision.
 	DataDir string
-	// Members is the cluster's fixed membership, this node included. The ids
-	// must never change. Addresses may, at restarts: each node believes its own
-	// configuration (see Host.SetAddress for nodes that keep running).
+	// Cluster and NodeID must be those of the directory's identity, where given.
+	Cluster string
+	NodeID  catalog.NodeID
+	// Members are addresses of nodes of the cluster, this one perhaps included,
+	// that are to be believed at the start instead of those in the identity and in
+	// the metadata. Where nodes register at other addresses later, those count.
 	Members map[catalog.NodeID]Peer
+	// Self is where this node is reached, in place of what Members and the identity
+	// say of it.
+	Self Peer
+	// InitIfEmpty provisions an empty directory as that of node NodeID, one of the
+	// founders Members of a cluster.
+	InitIfEmpty bool
+	// Standalone is set for a cluster of one node that never gets another.
+	Standalone bool
+	Zone       string // where the node is, for placement
+	Version    string // of the build
 	// ListenAddress is where to listen for Raft, "" for the own RaftAddress.
 	ListenAddress string
+	// Ask has the worker at a Flight address run a meta command, which is how a node
+	// at a new address tells the others, who cannot answer its Raft messages. Nil if
+	// there is no way.
+	Ask func(ctx context.Context, address, command string, body []byte) ([]byte, error)
 	// Store adjusts the store; Dir and Logger are set by the node.
 	Store storage.Options
 	// Host adjusts the Raft host; what NodeConfig knows is set by the node.
@@ -52,53 +64,94 @@ type NodeConfig struct {
 // meta group's replica and the loop that keeps tablet replicas in line with the
 // metadata.
 type Node struct {
-	cfg   NodeConfig
-	log   *slog.Logger
-	lock  *dirLock
-	store *storage.Store
-	host  *Host
-	meta  *Meta
+	cfg      NodeConfig
+	identity Identity
+	own      Peer
+	log      *slog.Logger
+	lock     *dirLock
+	store    *storage.Store
+	host     *Host
+	meta     *Meta
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	ready  chan struct{} // closed once this node is registered
+
+	refused chan struct{} // closed once refusal is set
+	refusal error
 }
 
-// StartNode opens or creates the node's directory and starts everything. It
-// returns when local replicas are being started; WaitReady waits for the
-// quorum. The caller must Close the node.
+// StartNode opens the node's directory and starts everything. It returns when
+// local replicas are being started; WaitReady waits for the quorum. The caller
+// must Close the node. ErrNotProvisioned and ErrForeignDirectory refuse the
+// directory.
 func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
-	cfg.Cluster = cmp.Or(cfg.Cluster, DefaultCluster)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if _, ok := cfg.Members[cfg.NodeID]; !ok || cfg.NodeID == 0 {
-		return nil, fmt.Errorf("node config: node %d is not among the %d members", cfg.NodeID, len(cfg.Members))
+	if err := checkMembers(cfg.Members); err != nil {
+		return nil, fmt.Errorf("node config: %w", err)
 	}
-	owners := make(map[string]catalog.NodeID, len(cfg.Members))
-	for _, id := range slices.Sorted(maps.Keys(cfg.Members)) {
-		address := cfg.Members[id].RaftAddress
-		if other, ok := owners[address]; ok {
-			return nil, fmt.Errorf("node config: nodes %d and %d both have the Raft address %s", other, id, address)
-		}
-		owners[address] = id
-	}
-	n := &Node{cfg: cfg, log: cfg.Logger.With("node", uint64(cfg.NodeID)), ready: make(chan struct{})}
+	n := &Node{cfg: cfg, ready: make(chan struct{}), refused: make(chan struct{})}
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
 }
 
-// start opens the layers bottom up. What it has opened Close closes.
-func (n *Node) start(ctx context.Context) (err error) {
+// identify locks the directory and finds out whose it is.
+func (n *Node) identify() (err error) {
 	cfg := &n.cfg
-	identity := Identity{Cluster: cfg.Cluster, Node: cfg.NodeID}
-	n.lock, err = lockDirectory(cfg.DataDir, fmt.Sprintf("Skein node %d of cluster %q", cfg.NodeID, cfg.Cluster))
+	founder := Identity{}
+	if cfg.InitIfEmpty {
+		if founder, err = Founder(cmp.Or(cfg.Cluster, DefaultCluster), "", cfg.NodeID, cfg.Members); err != nil {
+			return fmt.Errorf("node config: %w", err)
+		}
+	} else if _, err := ReadIdentity(cfg.DataDir); err != nil { // before a directory is made
+		return err
+	}
+	if n.lock, err = lockDirectory(cfg.DataDir, cmp.Or(n.holder(), founder.holder())); err != nil {
+		return err
+	}
+	n.identity, err = ReadIdentity(cfg.DataDir)
+	if errors.Is(err, ErrNotProvisioned) && cfg.InitIfEmpty {
+		n.identity, err = founder, writeIdentity(cfg.DataDir, founder)
+	}
 	if err != nil {
 		return err
 	}
-	if err := claimDirectory(cfg.DataDir, identity); err != nil {
+	id := n.identity
+	if (cfg.Cluster != "" && cfg.Cluster != id.Cluster) || (cfg.NodeID != 0 && cfg.NodeID != id.Node) {
+		return fmt.Errorf("%w: %s belongs to %s, not to node %d of cluster %q",
+			ErrForeignDirectory, cfg.DataDir, id, cmp.Or(cfg.NodeID, id.Node), cmp.Or(cfg.Cluster, id.Cluster))
+	}
+	if len(id.Nodes) == 0 { // of the first format
+		if _, ok := cfg.Members[id.Node]; !ok {
+			return fmt.Errorf("node config: node %d is not among the %d members", id.Node, len(cfg.Members))
+		}
+	}
+	n.own = cmp.Or(cfg.Self, cfg.Members[id.Node], id.peers()[id.Node])
+	n.log = cfg.Logger.With("node", uint64(id.Node))
+	return nil
+}
+
+// holder names the node for those who find the directory locked, "" where the
+// identity cannot be read.
+func (n *Node) holder() string {
+	id, err := readIdentity(n.cfg.DataDir)
+	if err != nil {
+		return ""
+	}
+	return id.holder()
+}
+
+// start opens the layers bottom up. What it has opened Close closes.
+func (n *Node) start(ctx context.Context) (err error) {
+	cfg := &n.cfg
+	if err := n.identify(); err != nil {
+		return err
+	}
+	if err := checkStarted(cfg.DataDir, "store", "raft"); err != nil {
 		return err
 	}
 	options := cfg.Store
@@ -109,13 +162,12 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.host, err = OpenHost(n.hostConfig()); err != nil {
 		return err
 	}
-	members := make(map[catalog.NodeID]string, len(cfg.Members))
-	for id, peer := range cfg.Members {
-		members[id] = peer.RaftAddress
+	if err := noteStarted(cfg.DataDir); err != nil {
+		return err
 	}
 	var reconcile *reconciler
 	started := make(chan struct{})
-	n.meta, err = n.host.StartMeta(ctx, members, func(*MetaSnapshot) {
+	n.meta, err = n.host.StartMeta(ctx, n.founding(), func(*MetaSnapshot) {
 		n.host.changed.notify()
 		if isClosed(started) {
 			reconcile.changed()
@@ -132,62 +184,42 @@ func (n *Node) start(ctx context.Context) (err error) {
 	n.loops.Go(func() { newRepairer(n.host, n.meta).run(loops) })
 	n.loops.Go(func() { n.host.scrub(loops) })
 	n.loops.Go(func() { n.register(loops) })
+	if !cfg.Standalone {
+		n.loops.Go(func() { newSeats(n.host, n.meta).run(loops) })
+	}
 	return nil
 }
 
 func (n *Node) hostConfig() Config {
 	c := n.cfg.Host
-	c.Cluster, c.NodeID = n.cfg.Cluster, n.cfg.NodeID
+	c.Cluster, c.ClusterID, c.NodeID = n.identity.Cluster, n.identity.ClusterID, n.identity.Node
 	c.DataDir = filepath.Join(n.cfg.DataDir, "raft")
-	c.RaftAddress = n.cfg.Members[n.cfg.NodeID].RaftAddress
+	c.RaftAddress = n.own.RaftAddress
 	c.ListenAddress = n.cfg.ListenAddress
 	c.Store, c.Logger = n.store, n.cfg.Logger
+	c.Peers = map[catalog.NodeID]string{}
+	for id, peer := range n.identity.peers() {
+		c.Peers[id] = peer.RaftAddress
+	}
+	c.Told = map[catalog.NodeID]string{}
+	for id, peer := range n.cfg.Members {
+		c.Told[id] = peer.RaftAddress
+	}
 	return c
 }
 
-// register announces this node until it succeeds, then sweeps hidden tables now
-// and then.
-func (n *Node) register(ctx context.Context) {
-	own := NodeInfo{ID: n.cfg.NodeID, RaftAddress: n.host.cfg.RaftAddress, FlightAddress: n.cfg.Members[n.cfg.NodeID].FlightAddress}
-	request := RegisterNode{RequestID: uuid.NewString(), Node: own}
-	for {
-		err := n.announce(ctx, request)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		n.log.Warn("registering this node failed, will retry", "error", err)
-		if rejection := (*sqlstate.Error)(nil); errors.As(err, &rejection) {
-			// The answer to a request never changes; the cluster's state may.
-			request.RequestID = uuid.NewString()
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return
-		}
+// founding says how the node comes to the meta group.
+func (n *Node) founding() MetaFounding {
+	f := MetaFounding{Standalone: n.cfg.Standalone}
+	switch {
+	case n.identity.Joined:
+	case len(n.identity.Nodes) > 0:
+		f.Founders = slices.Sorted(maps.Keys(n.identity.peers()))
+	default:
+		f.Founders = slices.Sorted(maps.Keys(n.cfg.Members))
 	}
-	close(n.ready)
-	n.sweep(ctx)
-}
-
-func (n *Node) announce(ctx context.Context, request RegisterNode) error {
-	snapshot, err := n.meta.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	if known, ok := snapshot.Node(request.Node.ID); !ok || known != request.Node {
-		if _, err := n.meta.RegisterNode(ctx, request); err != nil {
-			return err
-		}
-	}
-	if len(snapshot.Keys) > 0 {
-		return nil
-	}
-	_, err = n.meta.AddKey(ctx, AddKey{RequestID: uuid.NewString(), Secret: NewSecret(), First: true, Unix: time.Now().UnixMilli()})
-	return err
+	f.Named = slices.Sorted(maps.Keys(n.cfg.Members))
+	return f
 }
 
 func (n *Node) sweep(ctx context.Context) {
@@ -227,7 +259,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	select {
 	case <-n.ready:
 	case <-ctx.Done():
-		return fmt.Errorf("node %d: %w: %w", n.cfg.NodeID, ErrNotReady, context.Cause(ctx))
+		return fmt.Errorf("node %d: %w: %w", n.identity.Node, ErrNotReady, context.Cause(ctx))
 	}
 	tables := make([]catalog.TableID, 0, 16)
 	n.meta.Local().all(func(t *catalog.Table) { tables = append(tables, t.ID) })
@@ -244,8 +276,23 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // registered, and its meta replica is well.
 func (n *Node) Ready() bool { return isClosed(n.ready) && n.meta.sm.err() == nil }
 
+// Refused returns a channel that is closed when the cluster refuses this node for
+// good, and then Refusal tells why, with ErrNodeRefused.
+func (n *Node) Refused() <-chan struct{} { return n.refused }
+
+// Refusal is described at Refused.
+func (n *Node) Refusal() error {
+	if !isClosed(n.refused) {
+		return nil
+	}
+	return n.refusal
+}
+
+// Identity is what the node's directory says.
+func (n *Node) Identity() Identity { return n.identity }
+
 // ID is the node's id.
-func (n *Node) ID() catalog.NodeID { return n.cfg.NodeID }
+func (n *Node) ID() catalog.NodeID { return n.identity.Node }
 
 // Host is the node's Raft host, for tablets.
 func (n *Node) Host() *Host { return n.host }

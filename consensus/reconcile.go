@@ -66,12 +66,7 @@ func (r *reconciler) run(ctx context.Context) {
 // pass starts what is missing and removes what is gone.
 func (r *reconciler) pass(ctx context.Context) error {
 	var errs []error
-	for _, node := range r.meta.Local().Nodes {
-		// The configuration may know better than an old registration.
-		if !r.host.book.known(node.ID) {
-			r.host.SetAddress(node.ID, node.RaftAddress)
-		}
-	}
+	r.host.book.follow(r.meta.Local().Nodes, r.host.cfg.NodeID, r.host.cfg.Told)
 	r.meta.Local().all(func(t *catalog.Table) {
 		for i := range t.Tablets {
 			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {

@@ -25,6 +25,7 @@ type addressBook struct {
 	replicas map[raftio.NodeInfo]string // (shard, replica) -> target
 	targets  map[catalog.NodeID]string  // for logs and lookups
 	ids      map[string]catalog.NodeID  // reverse of targets
+	followed map[catalog.NodeID]string  // addresses in the metadata that were seen
 }
 
 // nodeAddress is an address and the connection keys derived from it: groups are
@@ -37,6 +38,8 @@ type nodeAddress struct {
 
 const streamsPerPeer = 4
 
+// newAddressBook makes a book for the cluster whose name space is given, see
+// Identity.
 func newAddressBook(cluster string) *addressBook {
 	return &addressBook{
 		cluster:  cluster,
@@ -44,6 +47,7 @@ func newAddressBook(cluster string) *addressBook {
 		replicas: map[raftio.NodeInfo]string{},
 		targets:  map[catalog.NodeID]string{},
 		ids:      map[string]catalog.NodeID{},
+		followed: map[catalog.NodeID]string{},
 	}
 }
 
@@ -74,6 +78,45 @@ func (b *addressBook) set(node catalog.NodeID, address string) {
 	b.nodes[target] = entry
 	b.targets[node] = target
 	b.ids[target] = node
+}
+
+// follow takes over the addresses that nodes have registered but own's, and but
+// those that were told at the start, until they change.
+func (b *addressBook) follow(nodes []NodeInfo, own catalog.NodeID, told map[catalog.NodeID]string) {
+	for _, n := range nodes {
+		b.mu.RLock()
+		last, seen := b.followed[n.ID]
+		b.mu.RUnlock()
+		if last == n.RaftAddress || n.ID == own {
+			continue
+		}
+		b.mu.Lock()
+		b.followed[n.ID] = n.RaftAddress
+		b.mu.Unlock()
+		if _, configured := told[n.ID]; seen || !configured {
+			b.set(n.ID, n.RaftAddress)
+		}
+	}
+}
+
+// node is the node of a membership name, 0 for one that is not known.
+func (b *addressBook) node(target string) catalog.NodeID {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ids[target]
+}
+
+// nodesAt are the nodes that are thought to listen at an address.
+func (b *addressBook) nodesAt(address string) []catalog.NodeID {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var found []catalog.NodeID
+	for target, entry := range b.nodes {
+		if entry.address == address {
+			found = append(found, b.ids[target])
+		}
+	}
+	return found
 }
 
 // known reports whether the node's address has been set.

@@ -401,7 +401,7 @@ func (h *Host) startGroup(ctx context.Context, g *group, found founding, applied
 	h.leaders.add(g)
 	factory := func(uint64, uint64) sm.IOnDiskStateMachine { return machine }
 	for {
-		err := h.raft.StartOnDiskReplica(members, join, factory, h.groupConfig(g.id, g.replica, g.lone))
+		err := h.raft.StartOnDiskReplica(members, join, factory, h.groupConfig(g))
 		if err == nil {
 			return nil
 		}

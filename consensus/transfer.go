@@ -167,7 +167,7 @@ func (h *Host) led() map[*group][]uint64 {
 		add(r.group, h.othersOf(r))
 	}
 	if h.meta != nil {
-		add(h.meta.sm.group, h.meta.sm.others(h.meta.members))
+		add(h.meta.sm.group, h.meta.sm.others(h.meta.members()))
 	}
 	return found
 }

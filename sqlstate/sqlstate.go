@@ -70,7 +70,7 @@ const (
 	OutOfMemory            Code = "53200"
 	TooManyRequests        Code = "53400"
 	ProgramLimitExceeded   Code = "54000"
-	InvalidState           Code = "55000"
+	ObjectNotInState       Code = "55000"
 	ObjectInUse            Code = "55006"
 	CannotChangeSetting    Code = "55P02"
 	QueryCanceled          Code = "57014"
