@@ -62,8 +62,8 @@ type Config struct {
 	Told  map[catalog.NodeID]string
 	Store *storage.Store
 	Clock *Clock // nil for a new one
-	// TLS turns on mutual TLS between nodes when its files are set.
-	TLS TLSFiles
+	// Certificates turn on mutual TLS between nodes; nil is plaintext.
+	Certificates Certificates
 	// Timing; zero fields take defaults.
 	RTT       time.Duration
 	Heartbeat time.Duration
@@ -81,11 +81,6 @@ type Config struct {
 
 	files  config.IFS        // of the Raft log; nil for the operating system's
 	repair func(repairPoint) // called in the middle of repairs, for tests
-}
-
-// TLSFiles names PEM files for mutual TLS between nodes.
-type TLSFiles struct {
-	CA, Cert, Key string
 }
 
 func (c *Config) setDefaults() {
@@ -118,8 +113,6 @@ func (c *Config) validate() error {
 			c.Election, c.Heartbeat, c.RTT)
 	case c.LogBytes < 1<<20 || c.InFlightBytes < 4<<20:
 		return errors.New("consensus config: at least 1 MiB of log and 4 MiB in flight are needed")
-	case (c.TLS.CA == "") != (c.TLS.Cert == "") || (c.TLS.CA == "") != (c.TLS.Key == ""):
-		return errors.New("consensus config: TLS needs all of CA, certificate and key")
 	}
 	return nil
 }
@@ -212,17 +205,13 @@ func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents, peers
 	logDB.KVMaxWriteBufferNumber = memtables
 	// Levels sized for logs of tens of MiB, which are cut before they sink.
 	logDB.KVMaxBytesForLevelBase = 256 << 20
-	return config.NodeHostConfig{
+	c := config.NodeHostConfig{
 		DeploymentID:   deploymentID(cfg.space()),
 		NodeHostID:     book.target(cfg.NodeID),
 		NodeHostDir:    cfg.DataDir,
 		RTTMillisecond: uint64(cfg.RTT.Milliseconds()),
 		RaftAddress:    cfg.RaftAddress,
 		ListenAddress:  cfg.ListenAddress,
-		MutualTLS:      cfg.TLS.CA != "",
-		CAFile:         cfg.TLS.CA,
-		CertFile:       cfg.TLS.Cert,
-		KeyFile:        cfg.TLS.Key,
 		// A peer that stops reading must not take the sender's memory.
 		MaxSendQueueSize:    128 << 20,
 		MaxReceiveQueueSize: 128 << 20,
@@ -237,6 +226,10 @@ func nodeHostConfig(cfg *Config, book *addressBook, leaders *leaderEvents, peers
 			NodeRegistryFactory: book,
 		},
 	}
+	if cfg.Certificates != nil {
+		c.Expert.TransportFactory = tlsFactory{cfg.Certificates, book, cfg.Logger.With("node", uint64(cfg.NodeID))}
+	}
+	return c
 }
 
 // newNodeHost turns the library's panics on bad directories and ports into

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,9 +166,11 @@ func (m *Meta) Join(ctx context.Context, r JoinRequest) (JoinReply, error) {
 	if err != nil {
 		return JoinReply{}, err
 	}
-	snapshot, err := m.Snapshot(ctx)
-	if err != nil {
-		return JoinReply{}, err
+	snapshot := m.Local()
+	if !slices.ContainsFunc(snapshot.Keys, func(k catalog.SigningKey) bool { return k.ID == claims.Key }) {
+		if snapshot, err = m.Snapshot(ctx); err != nil { // the key may be new
+			return JoinReply{}, err
+		}
 	}
 	if claims.Cluster != m.host.cfg.Cluster || claims.ClusterID != snapshot.ClusterID {
 		return JoinReply{}, badToken(fmt.Sprintf("is one of cluster %q, this is another one", claims.Cluster))

@@ -26,6 +26,7 @@ type addressBook struct {
 	targets  map[catalog.NodeID]string  // for logs and lookups
 	ids      map[string]catalog.NodeID  // reverse of targets
 	followed map[catalog.NodeID]string  // addresses in the metadata that were seen
+	expelled map[catalog.NodeID]bool    // nodes that were removed
 }
 
 // nodeAddress is an address and the connection keys derived from it: groups are
@@ -48,6 +49,7 @@ func newAddressBook(cluster string) *addressBook {
 		targets:  map[catalog.NodeID]string{},
 		ids:      map[string]catalog.NodeID{},
 		followed: map[catalog.NodeID]string{},
+		expelled: map[catalog.NodeID]bool{},
 	}
 }
 
@@ -84,6 +86,11 @@ func (b *addressBook) set(node catalog.NodeID, address string) {
 // those that were told at the start, until they change.
 func (b *addressBook) follow(nodes []NodeInfo, own catalog.NodeID, told map[catalog.NodeID]string) {
 	for _, n := range nodes {
+		if n.State == NodeRemoved {
+			b.mu.Lock()
+			b.expelled[n.ID] = true
+			b.mu.Unlock()
+		}
 		b.mu.RLock()
 		last, seen := b.followed[n.ID]
 		b.mu.RUnlock()
@@ -99,11 +106,11 @@ func (b *addressBook) follow(nodes []NodeInfo, own catalog.NodeID, told map[cata
 	}
 }
 
-// node is the node of a membership name, 0 for one that is not known.
-func (b *addressBook) node(target string) catalog.NodeID {
+// isExpelled reports whether a node was removed from the cluster.
+func (b *addressBook) isExpelled(node catalog.NodeID) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.ids[target]
+	return b.expelled[node]
 }
 
 // nodesAt are the nodes that are thought to listen at an address.
