@@ -48,6 +48,7 @@ type IdentityNode struct {
 	ID            catalog.NodeID `json:"id"`
 	RaftAddress   string         `json:"raft"`
 	FlightAddress string         `json:"flight"`
+	Zone          string         `json:"zone,omitempty"`
 }
 
 // identityJSON is the file: the format's version, the identity and a CRC-32C,
@@ -73,7 +74,7 @@ func Founder(cluster, clusterID string, node catalog.NodeID, members map[catalog
 	text := cluster
 	for _, member := range slices.Sorted(maps.Keys(members)) {
 		peer := members[member]
-		id.Nodes = append(id.Nodes, IdentityNode{member, peer.RaftAddress, peer.FlightAddress})
+		id.Nodes = append(id.Nodes, IdentityNode{ID: member, RaftAddress: peer.RaftAddress, FlightAddress: peer.FlightAddress})
 		text += fmt.Sprintf("\n%d=%s/%s", member, peer.RaftAddress, peer.FlightAddress)
 	}
 	switch {
@@ -151,6 +152,16 @@ func (id Identity) space() string {
 		return id.Cluster
 	}
 	return id.Cluster + "/" + id.ClusterID
+}
+
+// Own is the entry of the node itself.
+func (id Identity) Own() IdentityNode {
+	for _, n := range id.Nodes {
+		if n.ID == id.Node {
+			return n
+		}
+	}
+	return IdentityNode{ID: id.Node}
 }
 
 // peers are the nodes of the identity with their addresses.

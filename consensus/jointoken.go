@@ -74,7 +74,7 @@ type JoinReply struct {
 func (r JoinReply) Identity() Identity {
 	id := Identity{Cluster: r.Cluster, ClusterID: r.ClusterID, Node: r.Node.ID, Incarnation: r.Node.Incarnation, Joined: true}
 	for _, n := range r.Nodes {
-		id.Nodes = append(id.Nodes, IdentityNode{n.ID, n.RaftAddress, n.FlightAddress})
+		id.Nodes = append(id.Nodes, IdentityNode{n.ID, n.RaftAddress, n.FlightAddress, n.Zone})
 	}
 	return id
 }

@@ -224,6 +224,18 @@ func (m *Meta) Leader() (catalog.NodeID, bool) {
 	return catalog.NodeID(id), id != 0
 }
 
+// MetaStatus is the state of a node's replica of the meta group.
+type MetaStatus struct {
+	Leader  catalog.NodeID // 0 if unknown
+	Applied uint64         // Raft index
+}
+
+// Status is the local replica's state.
+func (m *Meta) Status() MetaStatus {
+	leader, _ := m.Leader()
+	return MetaStatus{Leader: leader, Applied: m.Applied()}
+}
+
 // SweepHidden drops, if this node leads the meta group, the hidden tables whose
 // creators have not published them within HiddenTableLife before now. It
 // returns how many it dropped.

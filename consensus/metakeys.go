@@ -37,7 +37,7 @@ func (s *metaState) addKey(r *AddKey) metaAnswer {
 		next.ID, keys[n-1].ValidUntil = keys[n-1].ID+1, r.Unix+r.Keep
 	}
 	if len(keys) == maxKeys {
-		return rejected(sqlstate.New(sqlstate.InvalidState, "%d signing keys are valid, which is the most there may be", maxKeys).
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "%d signing keys are valid, which is the most there may be", maxKeys).
 			WithHint("Rotate the key again after %s, when the oldest of them has run out.", time.UnixMilli(keys[0].ValidUntil).UTC().Format(time.DateTime)))
 	}
 	s.keys = append(keys, next)

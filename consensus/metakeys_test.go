@@ -41,7 +41,7 @@ func TestMetaKeys(t *testing.T) {
 		mustAccept(t, add(9, false, 1130))
 	}
 	full := s.snapshot()
-	mustReject(t, add(9, false, 1130), sqlstate.InvalidState)
+	mustReject(t, add(9, false, 1130), sqlstate.ObjectNotInState)
 	if now := s.snapshot(); now.Version != full.Version || len(now.Keys) != maxKeys || now.Keys[maxKeys-1].ValidUntil != 0 {
 		t.Errorf("a refused key left %v", now.Keys)
 	}

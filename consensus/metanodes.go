@@ -60,6 +60,27 @@ func (n NodeInfo) told() NodeInfo {
 	return n
 }
 
+// NodeAt is the node that has registered a Flight address, 0 for none.
+func (s *MetaSnapshot) NodeAt(address string) catalog.NodeID {
+	for _, n := range s.InUse() {
+		if n.FlightAddress == address {
+			return n.ID
+		}
+	}
+	return 0
+}
+
+// InUse lists the nodes that were not removed.
+func (s *MetaSnapshot) InUse() []NodeInfo {
+	list := make([]NodeInfo, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		if n.State != NodeRemoved {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 // RegisterNode announces a worker, or what has changed about it.
 type RegisterNode struct {
 	RequestID string   `json:"request_id"`

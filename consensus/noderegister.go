@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 
 const (
 	// registerPatience bounds one attempt to register, here or through another node.
-	registerPatience = 3 * time.Second
+	registerPatience = 5 * time.Second
 	// registerPause is between attempts.
 	registerPause = time.Second
 	// heartbeatEvery is how often a node says that it is there.
@@ -37,7 +38,11 @@ func (n *Node) register(ctx context.Context) {
 		if ctx.Err() != nil || n.refuse(err) {
 			return
 		}
-		n.log.Warn("registering this node failed, will retry", "error", err)
+		level := n.log.Warn
+		if errors.Is(err, ErrNotReady) || errors.Is(err, ErrUnavailable) {
+			level = n.log.Info // others are starting, too
+		}
+		level("registering this node failed, will retry", "error", err)
 		if rejection := (*sqlstate.Error)(nil); errors.As(err, &rejection) {
 			// The answer to a request never changes; the cluster's state may.
 			request.RequestID = uuid.NewString()
@@ -57,7 +62,7 @@ func (n *Node) register(ctx context.Context) {
 func (n *Node) info() NodeInfo {
 	return NodeInfo{
 		ID: n.identity.Node, RaftAddress: n.own.RaftAddress, FlightAddress: n.own.FlightAddress,
-		Zone: n.cfg.Zone, Version: n.cfg.Version, Capacity: storage.VolumeBytes(n.cfg.DataDir), Incarnation: n.identity.Incarnation,
+		Zone: cmp.Or(n.cfg.Zone, n.identity.Own().Zone), Version: n.cfg.Version, Capacity: storage.VolumeBytes(n.cfg.DataDir), Incarnation: n.identity.Incarnation,
 	}
 }
 

@@ -26,6 +26,14 @@ type WorkerStatus struct {
 	Writes          int            `json:"writes"`       // streams open now
 	MemoryBytes     int64          `json:"memory_bytes"` // reserved by queries
 	Tablets         []TabletStatus `json:"tablets"`      // ascending by id
+	// Build is the version of the program.
+	Build string `json:"build,omitempty"`
+	// MetaLeader leads the meta group as far as the worker knows, 0 if it knows of
+	// none; MetaApplied is the index of the group's log that it has applied.
+	MetaLeader  catalog.NodeID `json:"meta_leader,omitempty"`
+	MetaApplied uint64         `json:"meta_applied,omitempty"`
+	// Seen is when each node was last heard of, in Unix milliseconds.
+	Seen map[catalog.NodeID]int64 `json:"seen,omitempty"`
 }
 
 // TabletStatus is the state of one tablet's replica on a worker.

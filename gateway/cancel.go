@@ -36,7 +36,7 @@ func (g *Server) cancelElsewhere(ctx context.Context, id string) (bool, error) {
 	defer cancel()
 	var found atomic.Int64
 	var group errgroup.Group
-	for _, n := range g.directory.Current().meta.Nodes {
+	for _, n := range g.directory.Current().meta.InUse() {
 		group.Go(func() error {
 			conn, err := g.workers.conn(n.FlightAddress)
 			if err != nil {

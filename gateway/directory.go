@@ -74,7 +74,7 @@ func (d *directory) Ready() error {
 	if len(snap.meta.Nodes) == 0 {
 		return fmt.Errorf("no worker of %v has told the cluster's metadata yet", d.seeds)
 	}
-	for _, n := range snap.meta.Nodes {
+	for _, n := range snap.meta.InUse() {
 		if !d.workers.isDown(n.FlightAddress) {
 			return nil
 		}
@@ -85,7 +85,7 @@ func (d *directory) Ready() error {
 // addresses lists the workers to ask: known ones and seeds, likely ones first.
 func (d *directory) addresses() []string {
 	var list []string
-	for _, n := range d.Current().meta.Nodes {
+	for _, n := range d.Current().meta.InUse() {
 		list = append(list, n.FlightAddress)
 	}
 	for _, s := range d.seeds {
@@ -220,7 +220,7 @@ func (d *directory) Kick() {
 func (d *directory) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	nodes := d.Current().meta.Nodes
+	nodes := d.Current().meta.InUse()
 	answers := make([]*flightproto.WorkerStatus, len(nodes))
 	var group sync.WaitGroup
 	for i, n := range nodes {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"skein/catalog"
 	"skein/consensus"
 	"skein/exec"
 	"skein/flightproto"
@@ -32,6 +33,8 @@ type Config struct {
 	ClusterSecret string
 	// Identify tells who makes a call; nil takes all for AnonymousUser.
 	Identify func(context.Context) Identity
+	// DialOptions are for connections to workers.
+	DialOptions []grpc.DialOption
 	// Version is told to clients as the server's version.
 	Version string
 	// StatementTimeout ends statements that run longer; 0 is no limit.
@@ -162,7 +165,7 @@ func New(cfg Config) (*Server, error) {
 		budget:   exec.NewBudget("gateway", cfg.Memory, nil),
 		planner:  planner.DefaultOptions(),
 		plans:    newPlanCache(cfg.PlanMemory),
-		workers:  newWorkers(flightproto.NewPool()),
+		workers:  newWorkers(flightproto.NewPool(cfg.DialOptions...)),
 		leases:   newLeases(cfg.WorkerLease),
 		ledger:   newLedger(cfg.Admission.limits()),
 	}
@@ -199,6 +202,11 @@ func ServerOptions() []grpc.ServerOption { return flightproto.ServerOptions() }
 // Ready returns nil once the cluster's metadata is known and its workers
 // answer, else why not.
 func (g *Server) Ready() error { return g.directory.Ready() }
+
+// NodeAt is the worker that is to be at a Flight address, 0 where none is known.
+func (g *Server) NodeAt(address string) catalog.NodeID {
+	return g.directory.Current().meta.NodeAt(address)
+}
 
 // Close ends running statements, waits for what they left under way until ctx
 // ends, and closes the connections to workers. Stop the gRPC server first.

@@ -71,6 +71,9 @@ const (
 	RotateKey   = bind.RotateKey
 )
 
+// SetSetting is the procedure that changes a setting of the cluster.
+const SetSetting = bind.SetSetting
+
 // Parse cuts text into statements; a text of white space and comments has
 // none. `?` placeholders count as $1, $2, ... from left to right. Errors are
 // *sqlstate.Error with the position of the offending token.

@@ -269,6 +269,8 @@ func (n *node) ReportDamage(catalog.TabletID, error) bool {
 	return n.healing
 }
 
+func (n *node) MetaStatus() consensus.MetaStatus { return consensus.MetaStatus{} }
+
 func (n *node) Tablets() []consensus.TabletStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()

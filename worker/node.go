@@ -39,6 +39,8 @@ type Node interface {
 	ReportDamage(id catalog.TabletID, cause error) bool
 	// Tablets lists the local replicas by id.
 	Tablets() []consensus.TabletStatus
+	// MetaStatus is the state of the local replica of the meta group.
+	MetaStatus() consensus.MetaStatus
 }
 
 // Tablet is the state of a local replica.
@@ -142,6 +144,8 @@ func (n realNode) Tablet(id catalog.TabletID) (Tablet, bool) {
 	}
 	return LocalTablet(t), true
 }
+
+func (n realNode) MetaStatus() consensus.MetaStatus { return n.node.Meta().Status() }
 
 func (n realNode) Tablets() []consensus.TabletStatus { return n.node.Host().Tablets() }
 

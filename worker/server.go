@@ -26,6 +26,8 @@ type Config struct {
 	// Registerer receives the worker's metrics; nil for none.
 	Registerer prometheus.Registerer
 
+	Version string // of the program, as the status tells it
+
 	// Authority checks the envelopes of requests and signs those to other
 	// workers; nil lets all pass that are not oversized.
 	Authority *flightproto.Authority

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 
+	"skein/catalog"
 	"skein/flightproto"
 )
 
@@ -20,6 +21,13 @@ func (s *Server) Status(ctx context.Context) (*flightproto.WorkerStatus, error) 
 		Writes:          len(s.writes),
 		MemoryBytes:     s.budget.Used(),
 		Tablets:         []flightproto.TabletStatus{},
+		Build:           s.cfg.Version,
+		Seen:            make(map[catalog.NodeID]int64, len(metadata.Seen)),
+	}
+	meta := s.cfg.Node.MetaStatus()
+	status.MetaLeader, status.MetaApplied = meta.Leader, meta.Applied
+	for id, beat := range metadata.Seen {
+		status.Seen[id] = beat.UnixMS
 	}
 	for _, replica := range s.cfg.Node.Tablets() {
 		if err := ctx.Err(); err != nil {

@@ -10,31 +10,6 @@ import (
 	"skein/flightproto"
 )
 
-// nodesTable has a row per worker of the cluster; what only the worker itself
-// knows is NULL while it does not answer.
-var nodesTable = define("nodes", fillNodes,
-	number("node_id"), text("flight_address"), text("raft_address"), flag("reachable"), number("metadata_version"),
-	number("tablets"), number("fragments"), number("queries"), number("write_streams"), number("memory_bytes"))
-
-func fillNodes(s *State, r *rows) {
-	placed := make(map[catalog.NodeID]int)
-	for _, t := range s.Meta.Tables {
-		for i := range t.Tablets {
-			for _, replica := range t.Tablets[i].Replicas {
-				placed[replica.Node]++
-			}
-		}
-	}
-	for _, n := range s.Meta.Nodes {
-		var version, fragments, queries, writes, memory any
-		w := s.worker(n.ID)
-		if w != nil {
-			version, fragments, queries, writes, memory = w.MetadataVersion, w.Fragments, w.Queries, w.Writes, w.MemoryBytes
-		}
-		r.add(n.ID, n.FlightAddress, n.RaftAddress, w != nil, version, placed[n.ID], fragments, queries, writes, memory)
-	}
-}
-
 func (s *State) worker(id catalog.NodeID) *flightproto.WorkerStatus {
 	for _, w := range s.Status {
 		if w.Node == id {

@@ -74,7 +74,7 @@ type tableName struct{ schema, name string }
 
 // tables are all system tables; the map is never changed.
 var tables = byName(slices.Concat(
-	[]table{tablesTable, columnsTable, tabletsTable, replicasTable, nodesTable, jobsTable, queriesTable, functionsTable},
+	[]table{tablesTable, columnsTable, tabletsTable, replicasTable, rangesTable, nodesTable, settingsTable, jobsTable, queriesTable, functionsTable},
 	informationTables, pgTables,
 ))
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"skein/catalog"
 	"skein/columnar"
 	"skein/consensus"
@@ -101,11 +103,48 @@ func TestEmptyCluster(t *testing.T) {
 			t.Errorf("%s: %v", descriptor.Name, err)
 			continue
 		}
-		if batch.Len != 0 && descriptor.Schema == Schema && descriptor.Name != "functions" {
+		if batch.Len != 0 && descriptor.Schema == Schema && descriptor.Name != "functions" && descriptor.Name != "settings" {
 			t.Errorf("%s has %d rows", descriptor.Name, batch.Len)
 		}
 	}
 	if _, err := Read(&catalog.Table{Schema: Schema, Name: "nothing", System: true}, empty); err == nil {
 		t.Error("a table that does not exist was read")
+	}
+}
+
+func TestNodesAndRanges(t *testing.T) {
+	state := twoNodes()
+	state.Meta.Nodes[0].Zone, state.Meta.Nodes[0].Voter, state.Meta.Nodes[0].State = "a", true, consensus.NodeDraining
+	state.Meta.Nodes = append(state.Meta.Nodes, consensus.NodeInfo{ID: 3, State: consensus.NodeRemoved})
+	state.Meta.Seen = map[catalog.NodeID]consensus.Heartbeat{2: {UnixMS: 1000}}
+	state.Status[0].MetaLeader, state.Status[0].MetaApplied = 1, 40
+	state.Status[0].Seen = map[catalog.NodeID]int64{2: 2000}
+	for _, tc := range []struct {
+		table, column string
+		want          []any
+	}{
+		{"nodes", "state", []any{"draining", "active", "removed"}},
+		{"nodes", "zone", []any{"a", nil, nil}},
+		{"nodes", "meta_role", []any{"leader", "follower", nil}},
+		{"nodes", "leaders", []any{int64(1), nil, nil}},
+		{"nodes", "bytes", []any{int64(30), nil, nil}},
+		{"nodes", "meta_applied", []any{int64(40), nil, nil}},
+		{"nodes", "meta_lag", []any{int64(0), nil, nil}},
+		{"ranges", "range_low", []any{"0"}},
+		{"ranges", "replica_nodes", []any{"1, 2"}},
+		{"ranges", "lag", []any{int64(0)}},
+		{"settings", "name", []any{consensus.SettingMetaVoters}},
+		{"settings", "value", []any{"3"}},
+	} {
+		got := column(t, state, tc.table, tc.column)
+		if tc.table == "settings" {
+			got = got[:1]
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s.%s: %s", tc.table, tc.column, diff)
+		}
+	}
+	if seen := state.lastSeen(2); seen != time.UnixMilli(2000) {
+		t.Errorf("last seen %v", seen)
 	}
 }
