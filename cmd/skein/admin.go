@@ -17,8 +17,8 @@ import (
 )
 
 func newAdmin() *cobra.Command {
-	cmd := &cobra.Command{Use: "admin", Short: "Look after running queries and a node's data"}
-	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey())
+	cmd := &cobra.Command{Use: "admin", Short: "Look after the cluster, running queries and a node's data"}
+	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey(), newCluster(), newSettings())
 	return cmd
 }
 

@@ -241,7 +241,7 @@ func startCluster(t *testing.T, settings ...string) *cluster {
 
 func (c *cluster) startWorker(i int) {
 	c.workers[i] = start(c.t, append([]string{"worker", "--cluster", "test", "--node-id", strconv.Itoa(i + 1), "--data", c.data[i],
-		"--members", strings.Join(c.members, ","), "--log-level", "warn"}, c.settings...)...)
+		"--members", strings.Join(c.members, ","), "--init-if-empty", "--log-level", "warn"}, c.settings...)...)
 }
 
 // awaitWorkers waits until all workers serve: one that is just starting does not

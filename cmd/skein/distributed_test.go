@@ -175,7 +175,7 @@ func startFaultyCluster(t *testing.T, settings ...string) (*cluster, []*faultpro
 	}
 	for i := range 3 {
 		c.workers[i] = start(t, "worker", "--cluster", "test", "--node-id", fmt.Sprint(i+1), "--data", t.TempDir(),
-			"--members", strings.Join(c.members, ","), "--flight", ports[3*i+1], "--log-level", "warn")
+			"--members", strings.Join(c.members, ","), "--flight", ports[3*i+1], "--init-if-empty", "--log-level", "warn")
 	}
 	c.gateway = start(t, append([]string{"gateway", "--workers", strings.Join(fronts, ","), "--flight", c.flight, "--http", "", "--log-level", "warn"}, settings...)...)
 	t.Cleanup(func() {

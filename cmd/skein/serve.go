@@ -100,7 +100,7 @@ func newWorker() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Run a worker: replicated tablets and the fragments over them",
-		Long: "Runs one worker of a cluster whose members are all listed in the settings.\n" +
+		Long: "Runs one worker of a cluster, whose data directory was provisioned with skein admin cluster init or join.\n" +
 			"Settings come from the file of --config, then SKEIN_* variables, then flags.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,9 +108,9 @@ func newWorker() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			logger := newLogger(&c.Process, unknown).With("node", c.NodeID)
+			logger := newLogger(&c.Process, unknown)
 			return app.RunWorker(cmd.Context(), c, version(), logger, func(e app.Endpoints) {
-				logger.Info("worker started", "version", version(), "cluster", c.Cluster, "flight", e.Flight, "http", e.HTTP, "data", e.Data)
+				logger.Info("worker started", "version", version(), "is", e.Node, "flight", e.Flight, "http", e.HTTP, "data", e.Data)
 			})
 		},
 	}

@@ -49,7 +49,7 @@ func StartCluster(ctx context.Context, binary, data string, n int, flags ...stri
 	for i := range n {
 		id := fmt.Sprint(i + 1)
 		if err := c.start(binary, append([]string{"worker", "--node-id", id, "--data", filepath.Join(data, id),
-			"--members", strings.Join(members, ","), "--http", c.metrics[i], "--log-level", "warn"}, flags...)...); err != nil {
+			"--members", strings.Join(members, ","), "--http", c.metrics[i], "--init-if-empty", "--log-level", "warn"}, flags...)...); err != nil {
 			return nil, err
 		}
 	}

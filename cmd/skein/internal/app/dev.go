@@ -64,8 +64,8 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	}
 	secret := rand.Text() // of this process alone
 	const id = catalog.NodeID(1)
-	node, err := p.startWorker(ctx, inner, secret, consensus.NodeConfig{
-		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"),
+	node, err := p.startWorker(ctx, inner, secret, nil, consensus.NodeConfig{
+		Cluster: "dev", NodeID: id, DataDir: filepath.Join(data, "worker"), InitIfEmpty: true, Standalone: true, Version: version,
 		Store:   storage.Options{CacheBytes: p.cacheBytes, DefaultOf: worker.ColumnDefault},
 		Members: map[catalog.NodeID]consensus.Peer{id: {RaftAddress: raft, FlightAddress: inner.Addr().String()}},
 	})
@@ -75,7 +75,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	if err := node.WaitReady(ctx); err != nil {
 		return errors.Join(fmt.Errorf("waiting for the worker: %w", err), l.Close())
 	}
-	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, secret, version)
+	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, secret, nil, version)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 
+	"skein/catalog"
 	"skein/cmd/skein/internal/config"
 	"skein/gateway"
 )
@@ -15,6 +17,7 @@ type Endpoints struct {
 	Flight string
 	HTTP   string // "" for none
 	Data   string // data directory, "" for none
+	Node   string // which worker it is, "" for none
 }
 
 // RunGateway serves Flight SQL until ctx ends or it fails. started is called
@@ -26,11 +29,15 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 	if err != nil {
 		return err
 	}
+	certificates, err := openNodeTLS(c.NodeTLS, 0, logger)
+	if err != nil {
+		return err
+	}
 	l, err := listen("flight", c.Flight)
 	if err != nil {
 		return err
 	}
-	g, err := p.startGateway(l, c.Workers, c.Statements, c.ClusterSecret, version)
+	g, err := p.startGateway(l, c.Workers, c.Statements, c.ClusterSecret, certificates, version)
 	if err != nil {
 		return err
 	}
@@ -46,9 +53,16 @@ const (
 )
 
 // startGateway starts a gateway over the workers and serves it on l.
-func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, secret, version string) (*gateway.Server, error) {
+func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, secret string, certificates *nodeTLS, version string) (*gateway.Server, error) {
+	var started atomic.Pointer[gateway.Server]
 	memory := p.settings.Operators(gatewayMemory, p.cacheBytes)
 	g, err := gateway.New(gateway.Config{
+		DialOptions: certificates.dialOptions(func(address string) catalog.NodeID {
+			if g := started.Load(); g != nil {
+				return g.NodeAt(address)
+			}
+			return 0
+		}),
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
@@ -63,6 +77,7 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	started.Store(g)
 	p.onStop("gateway", g.Close)
 	if err := p.serveFlight(l, "gateway", g.Register); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -145,13 +146,13 @@ func (p *process) serveHTTP() (string, error) {
 
 // serveFlight starts a gRPC server for the services that register adds. role
 // names it in metrics and logs.
-func (p *process) serveFlight(l net.Listener, role string, register func(*grpc.Server)) error {
+func (p *process) serveFlight(l net.Listener, role string, register func(*grpc.Server), options ...grpc.ServerOption) error {
 	logger := p.logger.With("role", role)
 	rpc, err := ops.NewRPC(p.registry, role, logger)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	server := grpc.NewServer(append(flightproto.ServerOptions(), rpc.ServerOptions()...)...)
+	server := grpc.NewServer(slices.Concat(flightproto.ServerOptions(), rpc.ServerOptions(), options)...)
 	register(server)
 	done := make(chan struct{})
 	go func() {

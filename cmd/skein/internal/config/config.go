@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,8 @@ const (
 	DefaultLogFormat    = "text"
 	DefaultDevLogLevel  = "warn"
 	DefaultNodeLogLevel = "info"
+	// ToolLogLevel is that of an operator's tools.
+	ToolLogLevel = slog.LevelWarn
 )
 
 // Process holds the settings that every serving process has.
@@ -59,6 +63,44 @@ func (s *Secret) validate() error {
 	return nil
 }
 
+// NodeTLS holds the settings of the traffic between nodes.
+type NodeTLS struct {
+	CA        string `koanf:"node_tls_ca"` // PEM files
+	Cert      string `koanf:"node_tls_cert"`
+	Key       string `koanf:"node_tls_key"`
+	Plaintext bool   `koanf:"node_plaintext"` // beyond this machine
+}
+
+// On reports whether the traffic between nodes is encrypted.
+func (n *NodeTLS) On() bool { return n.CA != "" }
+
+func (n *NodeTLS) validate() error {
+	if set := n.CA != ""; set != (n.Cert != "") || set != (n.Key != "") {
+		return errors.New("node_tls_ca, node_tls_cert and node_tls_key must be given together")
+	}
+	if n.On() && n.Plaintext {
+		return errors.New("node_plaintext contradicts node_tls_ca")
+	}
+	return nil
+}
+
+// CheckPlaintext refuses to send what nodes tell each other in the clear beyond
+// this machine's loopback interface, unless the settings say so.
+func (n *NodeTLS) CheckPlaintext(addresses ...string) error {
+	if n.On() || n.Plaintext {
+		return nil
+	}
+	for _, address := range addresses {
+		host, _, err := net.SplitHostPort(address)
+		ip, perr := netip.ParseAddr(host)
+		if err == nil && address != "" && host != "localhost" && (perr != nil || !ip.IsLoopback()) {
+			return fmt.Errorf("%s is beyond this machine, and the traffic between nodes is not encrypted; "+
+				"give node_tls_ca, node_tls_cert and node_tls_key, or node_plaintext where the network is to be trusted", address)
+		}
+	}
+	return nil
+}
+
 // Admission bounds what a gateway runs on the workers at a time; zeros stand for
 // its defaults.
 type Admission struct {
@@ -83,6 +125,7 @@ type Dev struct {
 type Gateway struct {
 	Process    `koanf:",squash"`
 	Secret     `koanf:",squash"`
+	NodeTLS    `koanf:",squash"`
 	Statements `koanf:",squash"`
 	Workers    []string `koanf:"workers"` // Flight addresses of the workers
 }
@@ -91,11 +134,24 @@ type Gateway struct {
 type Worker struct {
 	Process `koanf:",squash"`
 	Secret  `koanf:",squash"`
+	NodeTLS `koanf:",squash"`
 	Cache   `koanf:",squash"`
-	Cluster string   `koanf:"cluster"` // name that all workers of a cluster share
-	NodeID  uint64   `koanf:"node_id"`
+	Cluster string   `koanf:"cluster"` // name, "" for that of the data directory
+	NodeID  uint64   `koanf:"node_id"` // 0 for that of the data directory
 	Data    string   `koanf:"data"`
-	Members []Member `koanf:"members"` // every worker, this one included
+	Members []Member `koanf:"members"` // workers at known addresses
+	// Raft and Advertise are where others reach this worker's Raft and Flight
+	// services, "" for what members or the data directory say.
+	Raft        string `koanf:"raft"`
+	Advertise   string `koanf:"advertise"`
+	Zone        string `koanf:"zone"`
+	InitIfEmpty bool   `koanf:"init_if_empty"`
+}
+
+// NodeTools holds the settings of an operator's tool that talks to workers.
+type NodeTools struct {
+	Secret  `koanf:",squash"`
+	NodeTLS `koanf:",squash"`
 }
 
 // Member is one worker of the cluster as the others reach it. Its text form,
@@ -120,20 +176,38 @@ func ParseMember(s string) (Member, error) {
 	return Member{ID: n, Raft: strings.TrimSpace(raft), Flight: strings.TrimSpace(flight)}, nil
 }
 
-// Self returns the member entry of this worker.
+// Self is where this worker is reached as far as the settings say, and whether it
+// is among the members.
 func (w *Worker) Self() (Member, bool) {
+	self, listed := Member{ID: w.NodeID}, false
 	for _, m := range w.Members {
 		if m.ID == w.NodeID {
-			return m, true
+			self, listed = m, true
 		}
 	}
-	return Member{}, false
+	self.Raft = cmp.Or(w.Raft, self.Raft)
+	self.Flight = cmp.Or(w.Advertise, self.Flight)
+	if !listed && self.Flight == "" && reachable(w.Flight) {
+		self.Flight = w.Flight
+	}
+	return self, listed
+}
+
+// reachable reports whether others may reach what listens at an address by it.
+func reachable(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, perr := netip.ParseAddr(host)
+	return err == nil && host != "" && (perr != nil || !ip.IsUnspecified())
 }
 
 func (p *Process) validate() error {
 	if err := checkAddress("flight", p.Flight); err != nil {
 		return err
 	}
+	return p.validateRest()
+}
+
+func (p *Process) validateRest() error {
 	if p.HTTP != "" {
 		if err := checkAddress("http", p.HTTP); err != nil {
 			return err
@@ -192,19 +266,30 @@ func (g *Gateway) validate() error {
 	if err := g.Secret.validate(); err != nil {
 		return err
 	}
+	if err := g.NodeTLS.validate(); err != nil {
+		return err
+	}
+	if err := g.CheckPlaintext(g.Workers...); err != nil {
+		return err
+	}
 	return g.Process.validate()
 }
 
 func (w *Worker) validate() error {
 	switch {
-	case w.Cluster == "":
-		return errors.New("cluster is empty; give the name that all workers of the cluster share")
-	case w.NodeID == 0:
-		return errors.New("node_id is missing; give each worker its own number, starting with 1")
 	case w.Data == "":
 		return errors.New("data is empty; give the directory that holds this worker's data")
-	case len(w.Members) == 0:
-		return errors.New("members is empty; list every worker with its id, raft and flight address")
+	case w.InitIfEmpty && w.NodeID == 0:
+		return errors.New("node_id is missing; with init_if_empty give each founder its own number, starting with 1")
+	case w.InitIfEmpty && len(w.Members) == 0:
+		return errors.New("members is empty; with init_if_empty list every founder with its id, raft and flight address")
+	}
+	for _, a := range []struct{ setting, address string }{{"raft", w.Raft}, {"advertise", w.Advertise}} {
+		if a.address != "" {
+			if err := checkAddress(a.setting, a.address); err != nil {
+				return err
+			}
+		}
 	}
 	seen := map[uint64]bool{}
 	for _, m := range w.Members {
@@ -220,7 +305,7 @@ func (w *Worker) validate() error {
 		}
 	}
 	self, ok := w.Self()
-	if !ok {
+	if !ok && w.NodeID != 0 && len(w.Members) > 0 && (w.Raft == "" || w.InitIfEmpty) {
 		return fmt.Errorf("node_id %d is not among the members", w.NodeID)
 	}
 	if w.Flight == "" {
@@ -229,7 +314,13 @@ func (w *Worker) validate() error {
 	if err := w.Secret.validate(); err != nil {
 		return err
 	}
-	return w.Process.validate()
+	if err := w.NodeTLS.validate(); err != nil {
+		return err
+	}
+	if err := w.Process.validateRest(); err != nil || w.Flight == "" {
+		return err // the data directory says where to listen
+	}
+	return checkAddress("flight", w.Flight)
 }
 
 func checkAddress(setting, address string) error {

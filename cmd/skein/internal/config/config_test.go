@@ -88,7 +88,12 @@ func TestWorkerErrors(t *testing.T) {
 		{"unknown setting", "nodeid: 1\n", nil, nil, `unknown setting "nodeid"; did you mean "node_id"?`},
 		{"far off setting", "colour_of_geese: 1\n", nil, nil, "the settings are flight, http"},
 		{"not YAML", "a: [", nil, nil, "reading"},
-		{"no node id", "data: /d\n", nil, nil, "node_id is missing"},
+		{"no node id", "data: /d\ninit_if_empty: true\n", nil, nil, "node_id is missing"},
+		{"no founders", "data: /d\ninit_if_empty: true\nnode_id: 1\n", nil, nil, "members is empty"},
+		{"no data", "node_id: 1\n", nil, nil, "data is empty"},
+		{"half of TLS", workerYAML, []string{"--node-tls-ca", "ca.pem"}, nil, "must be given together"},
+		{"TLS in the clear", workerYAML, []string{"--node-tls-ca", "a", "--node-tls-cert", "b", "--node-tls-key", "c", "--node-plaintext"}, nil, "contradicts"},
+		{"address", workerYAML, []string{"--raft", "nowhere"}, nil, `"nowhere" is not host:port`},
 		{"not a member", workerYAML, []string{"--node-id", "9"}, nil, "node_id 9 is not among the members"},
 		{"duplicate member", workerYAML, []string{"--members", "1=a:1/b:1,1=c:1/d:1"}, nil, "not the only one"},
 		{"member form", workerYAML, nil, []string{"SKEIN_MEMBERS=1=a:1"}, "id=raft-address/flight-address"},
@@ -119,7 +124,7 @@ func TestGatewayAndDev(t *testing.T) {
 	if _, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1", "SKEIN_SLOW_STATEMENT=-1s"}); err == nil || !strings.Contains(err.Error(), "slow_statement") {
 		t.Errorf("error is %v", err)
 	}
-	g, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1,b:1", "SKEIN_SLOW_STATEMENT=250ms"})
+	g, _, err := LoadGateway(fs, []string{"SKEIN_WORKERS=a:1,b:1", "SKEIN_SLOW_STATEMENT=250ms", "SKEIN_NODE_PLAINTEXT=true"})
 	if err != nil || len(g.Workers) != 2 || g.Flight != DefaultFlight || g.SlowStatement != 250*time.Millisecond {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -141,5 +146,36 @@ func TestDefaultDataDir(t *testing.T) {
 	t.Setenv("HOME", "/home/akka")
 	if got := DefaultDataDir(); got != "/home/akka/.local/share/skein/dev" {
 		t.Error(got)
+	}
+}
+
+func TestPlaintextStaysOnTheMachine(t *testing.T) {
+	for _, tc := range []struct {
+		tls     NodeTLS
+		address string
+		ok      bool
+	}{
+		{NodeTLS{}, "127.0.0.1:1", true}, {NodeTLS{}, "[::1]:1", true}, {NodeTLS{}, "localhost:1", true}, {NodeTLS{}, "", true},
+		{NodeTLS{}, "0.0.0.0:1", false}, {NodeTLS{}, ":1", false}, {NodeTLS{}, "worker-1:1", false}, {NodeTLS{}, "10.0.0.1:1", false},
+		{NodeTLS{Plaintext: true}, "worker-1:1", true}, {NodeTLS{CA: "ca.pem"}, "worker-1:1", true},
+	} {
+		if err := tc.tls.CheckPlaintext("127.0.0.1:9", tc.address); (err == nil) != tc.ok {
+			t.Errorf("%+v %q: %v", tc.tls, tc.address, err)
+		}
+	}
+}
+
+func TestWorkerOfAProvisionedDirectory(t *testing.T) {
+	w, _, err := LoadWorker(workerFlags(t, "--data", "/d"), nil)
+	if err != nil || w.NodeID != 0 || w.Flight != "" {
+		t.Errorf("%+v, %v", w, err)
+	}
+	w, _, err = LoadWorker(workerFlags(t, "--data", "/d", "--raft", "h:1", "--flight", "0.0.0.0:2", "--advertise", "h:2", "--zone", "z"), nil)
+	if self, listed := w.Self(); err != nil || listed || self.Raft != "h:1" || self.Flight != "h:2" || w.Zone != "z" {
+		t.Errorf("%+v, %v", self, err)
+	}
+	w, _, err = LoadWorker(workerFlags(t, "--data", "/d", "--raft", "h:1", "--flight", "0.0.0.0:2"), nil)
+	if self, _ := w.Self(); err != nil || self.Flight != "" {
+		t.Errorf("%+v, %v", self, err)
 	}
 }

@@ -61,12 +61,24 @@ func secretFlag(fs *pflag.FlagSet) {
 	fs.String("cluster-secret", "", "secret that workers and gateways know each other by, better set as SKEIN_CLUSTER_SECRET")
 }
 
+// NodeTLSFlags adds the settings of the traffic between nodes.
+func NodeTLSFlags(fs *pflag.FlagSet) {
+	fs.String("node-tls-ca", "", "PEM file with the CA of the nodes' certificates; turns on mutual TLS between nodes")
+	fs.String("node-tls-cert", "", "PEM file with this node's certificate")
+	fs.String("node-tls-key", "", "PEM file with its key")
+	fs.Bool("node-plaintext", false, "let nodes talk in the clear beyond this machine")
+}
+
+// SecretFlag adds the setting of the cluster's secret.
+func SecretFlag(fs *pflag.FlagSet) { secretFlag(fs) }
+
 // GatewayFlags adds the settings of `skein gateway`.
 func GatewayFlags(fs *pflag.FlagSet) {
 	fs.String(FileFlag, "", "YAML file with settings")
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultNodeLogLevel)
 	statementFlags(fs)
 	secretFlag(fs)
+	NodeTLSFlags(fs)
 	fs.StringSlice("workers", nil, "Flight addresses of the workers")
 }
 
@@ -74,12 +86,17 @@ func GatewayFlags(fs *pflag.FlagSet) {
 func WorkerFlags(fs *pflag.FlagSet) {
 	fs.String(FileFlag, "", "YAML file with settings")
 	Flags(fs, "", "", DefaultNodeLogLevel)
-	fs.String("cluster", DefaultCluster, "name that all workers of the cluster share")
-	fs.Uint64("node-id", 0, "number of this worker, unique in the cluster")
+	fs.String("cluster", "", "name that all workers of the cluster share, empty for that of the data directory")
+	fs.Uint64("node-id", 0, "number of this worker, unique in the cluster, 0 for that of the data directory")
 	fs.String("data", "", "data directory")
 	cacheFlags(fs)
 	secretFlag(fs)
-	fs.StringSlice("members", nil, "every worker as id=raft-address/flight-address")
+	NodeTLSFlags(fs)
+	fs.StringSlice("members", nil, "workers as id=raft-address/flight-address; with init-if-empty all founders")
+	fs.String("raft", "", "address of Raft traffic as others reach it, host:port; empty for that of members or the data directory")
+	fs.String("advertise", "", "address of the Flight service as others reach it; empty likewise")
+	fs.String("zone", "", "where this worker is, for example a data centre; replicas are spread over zones")
+	fs.Bool("init-if-empty", false, "found the cluster of members if the data directory is empty")
 }
 
 // LoadDev reads the settings of `skein dev`; environ is as os.Environ has it.
@@ -111,6 +128,19 @@ func LoadWorker(fs *pflag.FlagSet, environ []string) (Worker, []string, error) {
 		err = c.validate()
 	}
 	return c, unknown, err
+}
+
+// LoadNodeTools reads the settings of an operator's tool that talks to workers.
+func LoadNodeTools(fs *pflag.FlagSet, environ []string) (NodeTools, error) {
+	var c NodeTools
+	_, err := load(fs, environ, &c)
+	if err == nil {
+		err = c.Secret.validate()
+	}
+	if err == nil {
+		err = c.NodeTLS.validate()
+	}
+	return c, err
 }
 
 func load(fs *pflag.FlagSet, environ []string, out any) (unknown []string, err error) {
