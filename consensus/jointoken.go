@@ -184,6 +184,11 @@ func (m *Meta) Join(ctx context.Context, r JoinRequest) (JoinReply, error) {
 	if err != nil {
 		return JoinReply{}, err
 	}
+	if n, ok := m.Local().Node(reply.Node.ID); !ok || n.State != NodeJoining {
+		// The answer to a repeated request, which must not make a second directory.
+		return JoinReply{}, sqlstate.New(sqlstate.ObjectNotInState, "this token has admitted node %d, which has run since", reply.Node.ID).
+			WithHint("If its data directory is lost, remove the node and join another with a new token.")
+	}
 	out := JoinReply{Node: *reply.Node, Cluster: claims.Cluster, ClusterID: claims.ClusterID}
 	for _, n := range m.Local().Nodes {
 		if n.State != NodeRemoved {

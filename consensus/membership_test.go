@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -137,6 +138,70 @@ func TestClusterGrowsFromOneNode(t *testing.T) {
 	}
 	g.start(1)
 	g.ready()
+}
+
+// A join may be repeated until the node has run, not after: its directory would be
+// one that has forgotten everything.
+func TestJoinIsRepeatedOnlyBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	g := newGrowing(t)
+	ctx := testContext(t)
+	meta := g.nodes[1].Meta()
+	token, err := meta.NewToken(ctx, NewTokenRequest{LifeMillis: time.Minute.Milliseconds(), Uses: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := g.request(token.Token)
+	first, err := meta.Join(ctx, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Node.Incarnation = uuid.NewString()
+	again, err := meta.Join(ctx, request)
+	if err != nil || again.Identity().String() != first.Identity().String() || again.Node.Incarnation != first.Node.Incarnation {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	if err := Provision(filepath.Join(g.dir, "node2"), again.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	g.start(2)
+	g.ready()
+	if _, err := meta.Join(ctx, request); sqlstate.CodeOf(err) != sqlstate.ObjectNotInState {
+		t.Fatalf("after the start: %v", err)
+	}
+}
+
+func TestStandaloneClusterIsNotJoined(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	c.start(1)
+	c.ready()
+	_, err := c.nodes[1].Meta().NewToken(testContext(t), NewTokenRequest{LifeMillis: 1000, Uses: 1})
+	if sqlstate.CodeOf(err) != sqlstate.FeatureNotSupported {
+		t.Fatal(err)
+	}
+}
+
+// TestFirstFormatOfIdentity starts a directory of a release whose identities were a
+// name and a number, and has another node join it.
+func TestFirstFormatOfIdentity(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *NodeConfig) { cfg.InitIfEmpty, cfg.Standalone = false, false })
+	dir := c.config(1).DataDir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	old := []byte(`{"format":1,"identity":{"cluster":"test","node":1},"checksum":"` + checksumText([]byte(`{"cluster":"test","node":1}`)) + `"}`)
+	if err := os.WriteFile(filepath.Join(dir, identityFile), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.start(1)
+	c.ready()
+	g := &growing{testCluster: c}
+	id, _ := g.admit(1)
+	c.adjust = func(cfg *NodeConfig) { cfg.InitIfEmpty, cfg.Standalone, cfg.Members = false, false, nil }
+	c.start(id)
+	c.ready()
 }
 
 func TestNodeMovesToAnotherAddress(t *testing.T) {
