@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,10 +23,13 @@ import (
 type growing struct {
 	*testCluster
 	self map[catalog.NodeID]Peer
+
+	mu sync.Mutex
+	at map[string]*Node // by Flight address
 }
 
 func newGrowing(t *testing.T) *growing {
-	g := &growing{self: map[catalog.NodeID]Peer{}}
+	g := &growing{self: map[catalog.NodeID]Peer{}, at: map[string]*Node{}}
 	g.testCluster = newCluster(t, 1, nil)
 	g.adjust = func(cfg *NodeConfig) {
 		cfg.Standalone, cfg.Host.LogBytes, cfg.Host.LogEntries = false, 1<<20, 20
@@ -42,12 +46,32 @@ func newGrowing(t *testing.T) *growing {
 
 // ask finds the node with a Flight address, as the network would.
 func (g *growing) ask(ctx context.Context, address, command string, body []byte) ([]byte, error) {
-	for _, n := range g.nodes {
-		if n.own.FlightAddress == address {
-			return n.Meta().Handle(ctx, command, body)
-		}
+	g.mu.Lock()
+	n := g.at[address]
+	g.mu.Unlock()
+	if n == nil {
+		return nil, fmt.Errorf("nobody is at %s", address)
 	}
-	return nil, fmt.Errorf("nobody is at %s", address)
+	return n.Meta().Handle(ctx, command, body)
+}
+
+// start and stop are those of testCluster and tell ask who is there.
+func (g *growing) start(ids ...catalog.NodeID) {
+	g.t.Helper()
+	for _, id := range ids {
+		g.testCluster.start(id)
+		g.mu.Lock()
+		g.at[g.nodes[id].own.FlightAddress] = g.nodes[id]
+		g.mu.Unlock()
+	}
+}
+
+func (g *growing) stop(id catalog.NodeID) {
+	g.t.Helper()
+	g.mu.Lock()
+	delete(g.at, g.nodes[id].own.FlightAddress)
+	g.mu.Unlock()
+	g.testCluster.stop(id)
 }
 
 // admit has a node admitted and provisions its directory.

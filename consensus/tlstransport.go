@@ -167,7 +167,7 @@ func (t *tlsTransport) serve(conn *tls.Conn) {
 		t.log.Warn("refused a Raft connection of a removed node", "from", conn.RemoteAddr().String(), "peer", uint64(node))
 		return
 	}
-	if err := t.receive(conn, t.book.target(node)); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	if err := t.receive(conn, t.book.target(node)); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		t.log.Info("a Raft connection has ended", "peer", uint64(node), "error", err)
 	}
 }
@@ -182,7 +182,8 @@ func (t *tlsTransport) shake(ctx context.Context, conn *tls.Conn) (catalog.NodeI
 	return t.certs.Node(conn.ConnectionState().PeerCertificates[0])
 }
 
-// receive hands on what comes from the node with a membership name.
+// receive hands on what comes from the node with a membership name, until the
+// connection ends, and returns why it did.
 func (t *tlsTransport) receive(conn net.Conn, from string) error {
 	var buffer []byte
 	for {

@@ -120,7 +120,7 @@ func (c *nodeCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthI
 
 // Info implements credentials.TransportCredentials.
 func (c *nodeCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone implements credentials.TransportCredentials.
