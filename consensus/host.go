@@ -70,6 +70,9 @@ type Config struct {
 	LogEntries uint64
 	// InFlightBytes bounds the proposals awaiting an answer, 0 for the default.
 	InFlightBytes int64
+	// Drain is how long the readers and writers of a replica that leaves this node
+	// are waited for, 0 for the default.
+	Drain time.Duration
 	// ScrubBytes per second, 0 for the default, are read in search of damage; a
 	// negative rate turns the search off. It begins anew ScrubEvery after its end.
 	ScrubBytes int64
@@ -77,7 +80,7 @@ type Config struct {
 	Logger     *slog.Logger // nil for slog.Default
 
 	files  config.IFS        // of the Raft log; nil for the operating system's
-	repair func(repairPoint) // called in the middle of repairs, for tests
+	repair func(changePoint) // called in the middle of repairs and moves, for tests
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.
@@ -92,6 +95,7 @@ func (c *Config) setDefaults() {
 	c.LogBytes = cmp.Or(c.LogBytes, defaultLogBytes)
 	c.LogEntries = cmp.Or(c.LogEntries, 10_000)
 	c.InFlightBytes = cmp.Or(c.InFlightBytes, defaultInFlight)
+	c.Drain = cmp.Or(c.Drain, defaultDrain)
 	c.ScrubBytes = cmp.Or(c.ScrubBytes, defaultScrubBytes)
 	c.ScrubEvery = cmp.Or(c.ScrubEvery, defaultScrubEvery)
 	if c.Clock == nil {
@@ -265,11 +269,13 @@ func (h *Host) SetAddress(node catalog.NodeID, address string) {
 
 // groupConfig is the Raft configuration of a replica, the only one of its group
 // or one of several.
-func (h *Host) groupConfig(group, replica uint64, lone bool) config.Config {
+func (h *Host) groupConfig(g *group) config.Config {
+	lone := g.lone.Load()
 	ticks := func(d time.Duration) uint64 { return uint64(max(d/h.cfg.RTT, 1)) }
 	c := config.Config{
-		ReplicaID:          replica,
-		ShardID:            group,
+		ReplicaID:          g.replica,
+		ShardID:            g.id,
+		IsNonVoting:        g.learner,
 		CheckQuorum:        !lone,
 		PreVote:            !lone,
 		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
@@ -281,6 +287,9 @@ func (h *Host) groupConfig(group, replica uint64, lone bool) config.Config {
 	if lone {
 		// A lone replica disturbs nobody by electing itself at once.
 		c.HeartbeatRTT, c.ElectionRTT = 1, 3
+	}
+	if g.quick {
+		c.HeartbeatRTT = 1
 	}
 	return c
 }

@@ -46,7 +46,7 @@ func (h *Host) StartMeta(ctx context.Context, members map[catalog.NodeID]string,
 		targets[uint64(id)] = h.book.target(id)
 	}
 	g := newGroup(h, catalog.MetaGroupID, uint64(h.cfg.NodeID), h.log.With("group", "meta"))
-	g.lone = len(targets) == 1
+	g.lone.Store(len(targets) == 1)
 	machine := newMetaSM(g, records, onChange)
 	if err := machine.reload(); err != nil {
 		return nil, err // in time to say so: the library ends the process if Open fails
@@ -212,6 +212,10 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AdvanceJob)
 	case MetaEndJob:
 		return handle(ctx, command, body, m.EndJob)
+	case MetaMoveReplica:
+		return handle(ctx, command, body, m.MoveReplica)
+	case MetaAbortMove:
+		return handle(ctx, command, body, m.AbortMove)
 	case MetaReadSnapshot:
 		return handle(ctx, command, body, func(ctx context.Context, r SnapshotRequest) (*MetaSnapshot, error) {
 			if r.Stale {

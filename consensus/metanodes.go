@@ -252,6 +252,11 @@ func (s *metaState) removable(n NodeInfo) *sqlstate.Error {
 			}
 		}
 	}
+	for _, m := range s.moves {
+		if m.New.Node == n.ID || m.Old.Node == n.ID {
+			held++
+		}
+	}
 	if held > 0 {
 		return sqlstate.New(sqlstate.ObjectInUse, "node %d still has replicas of %d tablets", n.ID, held).
 			WithHint("Drain it first.")

@@ -31,6 +31,7 @@ const (
 	recordRepair   = 'x'
 	recordKeyring  = 'k'
 	recordJob      = 'j'
+	recordMove     = 'v'
 	recordCluster  = 'i'
 	recordSeen     = 'h'
 	recordSettings = 's'
@@ -47,6 +48,7 @@ type metaState struct {
 	nodes    map[catalog.NodeID]NodeInfo
 	repairs  map[catalog.TabletID]Repair
 	jobs     map[uint64]Job
+	moves    map[catalog.TabletID]Move
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -93,6 +95,7 @@ func newMetaState() *metaState {
 		nodes:    map[catalog.NodeID]NodeInfo{},
 		repairs:  map[catalog.TabletID]Repair{},
 		jobs:     map[uint64]Job{},
+		moves:    map[catalog.TabletID]Move{},
 		seen:     map[catalog.NodeID]Heartbeat{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
@@ -161,6 +164,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = dispatch(s, c.Body, func(r *EndJob) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.endJob(r) }
 		})
+	case MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove:
+		id, answer = s.applyMove(c)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -304,6 +309,7 @@ func (s *metaState) removeTable(id catalog.TableID) {
 	}
 	for _, tablet := range s.tables[id].Table.Tablets {
 		s.dropRepair(tablet.ID)
+		s.dropMove(tablet.ID)
 	}
 	s.abortJobsOf(id)
 	delete(s.tables, id)
@@ -382,6 +388,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &j); err == nil {
 			s.jobs[j.ID] = j
 		}
+	case recordMove:
+		var m Move
+		if err = json.Unmarshal(value, &m); err == nil {
+			s.moves[m.Tablet] = m
+		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
 	case recordCluster:
@@ -432,6 +443,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	snap := &MetaSnapshot{
 		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
 		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
+		Moves: s.moveList(),
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]

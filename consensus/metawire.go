@@ -102,6 +102,8 @@ type MetaSnapshot struct {
 	Repairs []Repair `json:"repairs,omitempty"`
 	// Jobs are those that run and the newest of those that are over, by id.
 	Jobs []Job `json:"jobs,omitempty"`
+	// Moves are the replicas that are on their way to another node, by tablet.
+	Moves []Move `json:"moves,omitempty"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

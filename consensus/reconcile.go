@@ -72,11 +72,12 @@ func (r *reconciler) pass(ctx context.Context) error {
 			r.host.SetAddress(node.ID, node.RaftAddress)
 		}
 	}
-	r.meta.Local().all(func(t *catalog.Table) {
+	snapshot := r.meta.Local()
+	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {
+			if tablet := snapshot.running(&t.Tablets[i]); hosts(tablet, r.host.cfg.NodeID) {
 				// What a replica is stopped for is logged where it happened.
-				if err := r.host.StartTablet(ctx, t, t.Tablets[i]); err != nil && !outOfOrder(err) {
+				if err := r.host.startTablet(ctx, t, *tablet, &t.Tablets[i]); err != nil && !outOfOrder(err) {
 					errs = append(errs, err)
 				}
 			}
@@ -94,7 +95,7 @@ func outOfOrder(err error) bool {
 	return errors.Is(err, ErrReplicaFailed) || errors.Is(err, ErrReplicaDamaged) || sqlstate.CodeOf(err) == sqlstate.DataCorrupted
 }
 
-// removeGone deletes the replicas of tablets that no table has any more. After
+// removeGone deletes the replicas that no tablet has here any more. After
 // a crash the local metadata may be older than the replicas, so before anything
 // is deleted it is brought up to date with the quorum.
 func (r *reconciler) removeGone(ctx context.Context) error {
@@ -108,7 +109,7 @@ func (r *reconciler) removeGone(ctx context.Context) error {
 	}
 	var errs []error
 	for id, replica := range r.unplaced(snapshot) {
-		r.host.log.Info("removing replica of a dropped table", "tablet", uint64(id))
+		r.host.log.Info("removing a replica that is not placed here", "tablet", uint64(id))
 		errs = append(errs, r.host.RemoveTablet(ctx, id, replica))
 	}
 	return errors.Join(errs...)
@@ -126,7 +127,7 @@ func (r *reconciler) unplaced(snapshot *MetaSnapshot) map[catalog.TabletID]uint6
 	}
 	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {
+			if hosts(snapshot.running(&t.Tablets[i]), r.host.cfg.NodeID) {
 				delete(found, t.Tablets[i].ID)
 			}
 		}

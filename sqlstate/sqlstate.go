@@ -52,6 +52,7 @@ const (
 	InvalidSchemaName      Code = "3F000"
 	DuplicateTable         Code = "42P07"
 	DuplicateColumn        Code = "42701"
+	DuplicateObject        Code = "42710"
 	DuplicateAlias         Code = "42712"
 	GroupingError          Code = "42803"
 	WindowingError         Code = "42P20"
