@@ -277,7 +277,7 @@ func (h *Host) groupConfig(g *group) config.Config {
 		ShardID:            g.id,
 		IsNonVoting:        g.learner,
 		CheckQuorum:        !lone,
-		PreVote:            !lone,
+		PreVote:            true, // also where there is nobody to ask: members that differ in it end the process
 		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
 		ElectionRTT:        ticks(h.cfg.Election),
 		SnapshotEntries:    h.cfg.LogEntries,

@@ -212,10 +212,14 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AdvanceJob)
 	case MetaEndJob:
 		return handle(ctx, command, body, m.EndJob)
+	case MetaSetNodeState:
+		return handle(ctx, command, body, m.SetNodeState)
 	case MetaMoveReplica:
 		return handle(ctx, command, body, m.MoveReplica)
 	case MetaAbortMove:
 		return handle(ctx, command, body, m.AbortMove)
+	case MetaTransferLeader:
+		return handle(ctx, command, body, m.transferLeader)
 	case MetaReadSnapshot:
 		return handle(ctx, command, body, func(ctx context.Context, r SnapshotRequest) (*MetaSnapshot, error) {
 			if r.Stale {

@@ -3,6 +3,7 @@ package consensus
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,11 @@ const (
 	MetaAbortMove   = "abort_move"   // AbortMove
 	MetaFinishMove  = "finish_move"  // FinishMove
 )
+
+// MetaTransferLeader has the node that is asked, or another one with a replica of
+// the tablet, lead it: TransferLeader -> TableReply. It is no command of the meta
+// group, whose state does not know who leads.
+const MetaTransferLeader = "transfer_leader"
 
 // MovePhase is how far a move has come.
 type MovePhase string
@@ -109,6 +115,27 @@ type FinishMove struct {
 	AtUnixMS  int64            `json:"at_unix_ms"`
 }
 
+// TransferLeader names a tablet and a node with a replica of it.
+type TransferLeader struct {
+	Tablet catalog.TabletID `json:"tablet"`
+	To     catalog.NodeID   `json:"to"`
+}
+
+// transferAttempts is how often a leadership is tried to be moved.
+const transferAttempts = 5
+
+// transferLeader moves a tablet's leadership, as Host.TransferLeader does, with a
+// few attempts: a busy group often needs another one.
+func (m *Meta) transferLeader(ctx context.Context, r TransferLeader) (TableReply, error) {
+	var err error
+	for range transferAttempts {
+		if err = m.host.TransferLeader(ctx, r.Tablet, r.To); !errors.Is(err, ErrNotTransferred) {
+			break
+		}
+	}
+	return TableReply{Version: m.Local().Version}, err
+}
+
 // MoveReplica starts a move, which goes on by itself, also when nodes restart. Its
 // job is in TableReply.Job.
 // SQLSTATE 55006 says that something else happens to the tablet, 42704 that a
@@ -149,6 +176,19 @@ func (s *MetaSnapshot) Move(tablet catalog.TabletID) (Move, bool) {
 		return Move{}, false
 	}
 	return s.Moves[at], true
+}
+
+// Holds is how many replicas a node has, or is about to have or to give up.
+func (s *MetaSnapshot) Holds(node catalog.NodeID) int {
+	n := 0
+	s.all(func(t *catalog.Table) {
+		for i := range t.Tablets {
+			if hosts(s.running(&t.Tablets[i]), node) {
+				n++
+			}
+		}
+	})
+	return n
 }
 
 // running is a tablet with all replicas that run or should: those of its
@@ -325,7 +365,7 @@ func (s *metaState) askMove(r *AskMove) metaAnswer {
 	}
 	if opened, ok := under.open(r.Round); ok {
 		under.Vouching = opened
-		s.counters.Version++
+		s.stirred = true
 		s.putMove(under)
 	}
 	return s.accepted(nil)
@@ -338,7 +378,7 @@ func (s *metaState) vouchMove(r *VouchMove) metaAnswer {
 	}
 	if more, ok := under.with(r.Round, r.Replica); ok {
 		under.Vouching = more
-		s.counters.Version++
+		s.stirred = true
 		s.putMove(under)
 	}
 	return s.accepted(nil)

@@ -156,7 +156,7 @@ func (s *metaState) askRepair(r *AskRepair) metaAnswer {
 	}
 	if opened, ok := under.open(r.Round); ok {
 		under.Vouching = opened
-		s.counters.Version++
+		s.stirred = true
 		s.putRepair(under)
 	}
 	return s.accepted(nil)
@@ -169,7 +169,7 @@ func (s *metaState) vouchRepair(r *VouchRepair) metaAnswer {
 	}
 	if more, ok := under.with(r.Round, r.Replica); ok && r.Replica != under.Old {
 		under.Vouching = more
-		s.counters.Version++
+		s.stirred = true
 		s.putRepair(under)
 	}
 	return s.accepted(nil)

@@ -88,11 +88,16 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		m.fail(fmt.Sprintf("writing meta records at log entry %d", last), err)
 		return failEntries(entries), nil
 	}
-	if m.state.counters.Version != before {
+	switch {
+	case m.state.counters.Version != before:
 		m.publish()
-	} else if beats {
+	case m.state.stirred:
+		m.current.Store(m.state.snapshot())
+		m.version.notify()
+	case beats:
 		m.current.Store(m.state.snapshot()) // nobody waits for those
 	}
+	m.state.stirred = false
 	m.grew(last, size)
 	return entries, nil
 }

@@ -59,6 +59,9 @@ type metaState struct {
 	order     []string          // request ids in log order
 	dirty     map[string][]byte // record key -> value, nil to delete
 	err       error             // first record that could not be encoded
+	// stirred is set by changes that concern the workers that work on them only, and
+	// so make no new version for gateways to follow.
+	stirred bool
 }
 
 // metaCounters are the numbers that only grow.

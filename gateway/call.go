@@ -17,21 +17,33 @@ func (s *sqlService) call(ctx context.Context, st *statement, args [][]*planner.
 		if err != nil {
 			return affected, err
 		}
-		c := bound.(*sql.Call)
-		if c.Procedure != sql.CancelQuery {
-			return affected, sqlstate.New(sqlstate.InternalError, "no way to run procedure %s", c.Procedure)
-		}
-		id, ok := c.Args[0].(*planner.Literal).Value.(string)
-		if !ok {
-			return affected, sqlstate.New(sqlstate.InvalidParameter, "the query id given to %s is NULL", c.Procedure)
-		}
-		cancelled, err := s.gw.cancelStatement(ctx, id)
+		n, err := s.callOnce(ctx, bound.(*sql.Call))
+		affected += n
 		if err != nil {
 			return affected, err
 		}
-		if cancelled {
-			affected++
-		}
 	}
 	return affected, nil
+}
+
+func (s *sqlService) callOnce(ctx context.Context, c *sql.Call) (int64, error) {
+	switch c.Procedure {
+	case sql.CancelQuery:
+		return s.callCancel(ctx, c)
+	case sql.MoveReplica, sql.AbortMove, sql.TransferLeader, sql.DrainNode, sql.ActivateNode, sql.RemoveNode:
+		return s.callPlacement(ctx, c)
+	}
+	return 0, sqlstate.New(sqlstate.InternalError, "no way to run procedure %s", c.Procedure)
+}
+
+func (s *sqlService) callCancel(ctx context.Context, c *sql.Call) (int64, error) {
+	id, ok := c.Args[0].(*planner.Literal).Value.(string)
+	if !ok {
+		return 0, sqlstate.New(sqlstate.InvalidParameter, "the query id given to %s is NULL", c.Procedure)
+	}
+	cancelled, err := s.gw.cancelStatement(ctx, id)
+	if err != nil || !cancelled {
+		return 0, err
+	}
+	return 1, nil
 }

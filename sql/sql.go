@@ -54,8 +54,16 @@ type (
 	TableName = bind.TableName
 )
 
-// CancelQuery is the procedure that cancels a statement.
-const CancelQuery = bind.CancelQuery
+// The procedures, described where package bind defines them.
+const (
+	CancelQuery    = bind.CancelQuery
+	MoveReplica    = bind.MoveReplica
+	AbortMove      = bind.AbortMove
+	TransferLeader = bind.TransferLeader
+	DrainNode      = bind.DrainNode
+	ActivateNode   = bind.ActivateNode
+	RemoveNode     = bind.RemoveNode
+)
 
 // Parse cuts text into statements; a text of white space and comments has
 // none. `?` placeholders count as $1, $2, ... from left to right. Errors are
