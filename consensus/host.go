@@ -73,6 +73,9 @@ type Config struct {
 	// Drain is how long the readers and writers of a replica that leaves this node
 	// are waited for, 0 for the default.
 	Drain time.Duration
+	// BalanceEvery is how often a node looks for replicas and leaderships that should
+	// be elsewhere, 0 for the default.
+	BalanceEvery time.Duration
 	// ScrubBytes per second, 0 for the default, are read in search of damage; a
 	// negative rate turns the search off. It begins anew ScrubEvery after its end.
 	ScrubBytes int64
@@ -96,6 +99,7 @@ func (c *Config) setDefaults() {
 	c.LogEntries = cmp.Or(c.LogEntries, 10_000)
 	c.InFlightBytes = cmp.Or(c.InFlightBytes, defaultInFlight)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
+	c.BalanceEvery = cmp.Or(c.BalanceEvery, defaultBalanceEvery)
 	c.ScrubBytes = cmp.Or(c.ScrubBytes, defaultScrubBytes)
 	c.ScrubEvery = cmp.Or(c.ScrubEvery, defaultScrubEvery)
 	if c.Clock == nil {

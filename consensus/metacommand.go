@@ -73,7 +73,7 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
 		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob,
-		MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove,
+		MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove, MetaReportTablets,
 		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		return c, nil
 	}

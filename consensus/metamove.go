@@ -305,6 +305,20 @@ func (s *metaState) mayHost(node catalog.NodeID) *sqlstate.Error {
 	return err
 }
 
+// drainable refuses to drain a node whose replicas have nowhere to go.
+func (s *metaState) drainable(n NodeInfo) *sqlstate.Error {
+	others := len(slices.DeleteFunc(s.placeable(), func(other NodeInfo) bool { return other.ID == n.ID }))
+	for _, t := range s.tableList() {
+		for i := range t.Tablets {
+			if tablet := &t.Tablets[i]; hosts(tablet, n.ID) && len(tablet.Replicas) > others {
+				return sqlstate.New(sqlstate.InvalidState, "node %d cannot be drained: tablets of table %s have %d replicas and %d other nodes take any",
+					n.ID, t.QualifiedName(), len(tablet.Replicas), others).WithHint("Add a node first.")
+			}
+		}
+	}
+	return nil
+}
+
 // move finds the move that a request is about.
 func (s *metaState) move(tablet catalog.TabletID, joins uint64) (Move, *sqlstate.Error) {
 	under, ok := s.moves[tablet]

@@ -74,7 +74,7 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		var answer []byte
 		if err == nil {
 			answer, err = m.state.apply(command)
-			beats = beats || command.Command == MetaHeartbeat
+			beats = beats || command.Command == MetaHeartbeat || command.Command == MetaReportTablets
 		}
 		if err != nil {
 			m.fail(fmt.Sprintf("applying meta log entry %d", entries[i].Index), err)

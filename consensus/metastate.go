@@ -32,6 +32,7 @@ const (
 	recordKeyring  = 'k'
 	recordJob      = 'j'
 	recordMove     = 'v'
+	recordReport   = 'p'
 	recordCluster  = 'i'
 	recordSeen     = 'h'
 	recordSettings = 's'
@@ -49,6 +50,7 @@ type metaState struct {
 	repairs  map[catalog.TabletID]Repair
 	jobs     map[uint64]Job
 	moves    map[catalog.TabletID]Move
+	reports  map[catalog.NodeID][]TabletReport
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -99,6 +101,7 @@ func newMetaState() *metaState {
 		repairs:  map[catalog.TabletID]Repair{},
 		jobs:     map[uint64]Job{},
 		moves:    map[catalog.TabletID]Move{},
+		reports:  map[catalog.NodeID][]TabletReport{},
 		seen:     map[catalog.NodeID]Heartbeat{},
 		answers:  map[string][]byte{},
 		dirty:    map[string][]byte{},
@@ -169,6 +172,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		})
 	case MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove:
 		id, answer = s.applyMove(c)
+	case MetaReportTablets:
+		answer = s.reportTablets(c.Body)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -391,6 +396,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &j); err == nil {
 			s.jobs[j.ID] = j
 		}
+	case recordReport:
+		var r ReportTablets
+		if err = json.Unmarshal(value, &r); err == nil {
+			s.reports[r.Node] = r.Tablets
+		}
 	case recordMove:
 		var m Move
 		if err = json.Unmarshal(value, &m); err == nil {
@@ -446,7 +456,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	snap := &MetaSnapshot{
 		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
 		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
-		Moves: s.moveList(),
+		Moves: s.moveList(), Reports: maps.Clone(s.reports),
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]

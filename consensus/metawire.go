@@ -104,6 +104,9 @@ type MetaSnapshot struct {
 	Jobs []Job `json:"jobs,omitempty"`
 	// Moves are the replicas that are on their way to another node, by tablet.
 	Moves []Move `json:"moves,omitempty"`
+	// Reports are what each node led when it last told. It moves on without a new
+	// version, and only workers have it.
+	Reports map[catalog.NodeID][]TabletReport `json:"-"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

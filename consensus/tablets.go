@@ -27,6 +27,7 @@ type replica struct {
 	reads    *reads
 	damage   atomic.Pointer[error] // why the replica must be rebuilt
 
+	uses      atomic.Int64 // reads and writes so far
 	proposals atomic.Int64 // of this node, under way
 	proposed  atomic.Int64 // when the last one ended, in Unix nanoseconds
 }
@@ -262,6 +263,7 @@ func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage
 	if err != nil {
 		return storage.Result{}, err
 	}
+	r.uses.Add(1)
 	r.proposals.Add(1)
 	defer func() {
 		r.proposed.Store(time.Now().UnixNano())
@@ -307,6 +309,7 @@ func (h *Host) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64
 	if err != nil {
 		return err
 	}
+	r.uses.Add(1)
 	if err := r.reads.at(ctx, timestamp); err != nil {
 		return fmt.Errorf("reading tablet %d: %w", id, err)
 	}
