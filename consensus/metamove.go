@@ -183,7 +183,7 @@ func (s *MetaSnapshot) Holds(node catalog.NodeID) int {
 	n := 0
 	s.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(s.running(&t.Tablets[i]), node) {
+			if hosts(s.Running(&t.Tablets[i]), node) {
 				n++
 			}
 		}
@@ -191,10 +191,10 @@ func (s *MetaSnapshot) Holds(node catalog.NodeID) int {
 	return n
 }
 
-// running is a tablet with all replicas that run or should: those of its
+// Running is a tablet with all replicas that run or should: those of its
 // description, and the other one of a move that is under way. It is the
 // description itself, not to be modified, where there is none.
-func (s *MetaSnapshot) running(tablet *catalog.Tablet) *catalog.Tablet {
+func (s *MetaSnapshot) Running(tablet *catalog.Tablet) *catalog.Tablet {
 	move, ok := s.Move(tablet.ID)
 	if !ok || move.Phase == MoveAborting {
 		return tablet

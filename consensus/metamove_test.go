@@ -45,7 +45,7 @@ func TestMetaMovesStepThroughTheirPhases(t *testing.T) {
 	}
 	joins := under.New.ID
 	described := func() *catalog.Tablet { record, at := s.tabletRecord(tablet.ID); return &record.Table.Tablets[at] }
-	runs := func(node catalog.NodeID) bool { return hosts(s.snapshot().running(described()), node) }
+	runs := func(node catalog.NodeID) bool { return hosts(s.snapshot().Running(described()), node) }
 	if !runs(from) || !runs(to) || hosts(described(), to) {
 		t.Fatal("a replica that joins runs without being described")
 	}
@@ -100,7 +100,7 @@ func TestMetaMovesAbortAndEndWithTheirTable(t *testing.T) {
 	mustAccept(t, applyTo(t, s, MetaAbortMove, AbortMove{RequestID: "a", Tablet: tablet.ID, Cause: "second thoughts"}))
 	mustAccept(t, applyTo(t, s, MetaAbortMove, AbortMove{RequestID: "a2", Tablet: tablet.ID}))
 	under, _ := s.snapshot().Move(tablet.ID)
-	if running := s.snapshot().running(&tablet); under.Phase != MoveAborting || hosts(running, to) {
+	if running := s.snapshot().Running(&tablet); under.Phase != MoveAborting || hosts(running, to) {
 		t.Fatalf("%+v runs as %+v", under, running)
 	}
 	move.RequestID = "m2"

@@ -75,7 +75,7 @@ func (r *reconciler) pass(ctx context.Context) error {
 	snapshot := r.meta.Local()
 	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if tablet := snapshot.running(&t.Tablets[i]); hosts(tablet, r.host.cfg.NodeID) {
+			if tablet := snapshot.Running(&t.Tablets[i]); hosts(tablet, r.host.cfg.NodeID) {
 				// What a replica is stopped for is logged where it happened.
 				if err := r.host.startTablet(ctx, t, *tablet, &t.Tablets[i]); err != nil && !outOfOrder(err) {
 					errs = append(errs, err)
@@ -127,7 +127,7 @@ func (r *reconciler) unplaced(snapshot *MetaSnapshot) map[catalog.TabletID]uint6
 	}
 	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(snapshot.running(&t.Tablets[i]), r.host.cfg.NodeID) {
+			if hosts(snapshot.Running(&t.Tablets[i]), r.host.cfg.NodeID) {
 				delete(found, t.Tablets[i].ID)
 			}
 		}

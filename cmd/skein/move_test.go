@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,4 +190,49 @@ func TestReplicasMoveUnderLoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNodesComeAndGoUnderLoad: a fourth worker starts and is filled, another one is
+// drained, while statements run, none of which fails.
+func TestNodesComeAndGoUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster := startClusterOf(t, 4)
+	c := dial(t, cluster.flight)
+	awaitNodes(t, c, 4)
+	cluster.workers[3].stop()
+	awaitNodes(t, c, 3)
+	mustCreate(t, c, "CREATE TABLE moving (k BIGINT PRIMARY KEY, v BIGINT, changed BIGINT) WITH (tablets = 8, replicas = 3)")
+	mustExec(t, c, "INSERT INTO moving SELECT k, k, 0 FROM generate_series(0, 99) AS g(k)")
+	l := startTraffic(t, cluster.flight)
+	held := func(node string) int {
+		n := 0
+		for _, nodes := range placement(t, c) {
+			if slices.Contains(nodes, node) {
+				n++
+			}
+		}
+		return n
+	}
+	cluster.startWorker(3)
+	awaitNodes(t, c, 4)
+	eventually(t, "filling the new node", func(context.Context) error {
+		if n := held("4"); n < 5 {
+			return fmt.Errorf("it has %d replicas", n)
+		}
+		return nil
+	})
+	if out, err := exec.Command(binary, "admin", "drain", "1", "--addr", cluster.flight).CombinedOutput(); err != nil {
+		t.Fatalf("draining: %v, %s", err, out)
+	}
+	if n := held("1"); n != 0 {
+		t.Fatalf("the drained node has %d replicas", n)
+	}
+	if _, err := c.Exec(testContext(t), "CALL skein.drain_node(2)"); codeOf(err) != string(sqlstate.InvalidState) {
+		t.Errorf("draining a node that is needed: %v", err)
+	}
+	if _, err := c.Exec(testContext(t), "CALL skein.remove_node(2)"); codeOf(err) != string(sqlstate.ObjectInUse) {
+		t.Errorf("removing a node with replicas: %v", err)
+	}
+	mustExec(t, c, "CALL skein.activate_node(1)")
+	l.finish()
 }
