@@ -54,6 +54,10 @@ bench-tpch: build ## TPC-H against DuckDB at SF=1; also needs python3 with venv
 bench-cluster: build ## Three workers against one with TPC-H, joins over exchanges, and 100 clients at once
 	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
 
+.PHONY: bench-rebalance
+bench-rebalance: build ## A fourth worker joins three with 24 tablets of TPC-H and is filled while clients ask
+	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --rebalance --tablets 4 --clients 4 --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
 .PHONY: bench-store
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
 	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)

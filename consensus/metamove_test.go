@@ -55,8 +55,13 @@ func TestMetaMovesStepThroughTheirPhases(t *testing.T) {
 		return len(now.Vouched)
 	}
 	mustAccept(t, applyTo(t, s, MetaAskMove, AskMove{RequestID: id(), Tablet: tablet.ID, New: joins}))
-	if vouch(1, joins) != 1 || vouch(1, joins) != 1 || vouch(0, under.Old.ID) != 1 || vouch(1, under.Old.ID) != 2 {
-		t.Fatal("vouching")
+	for i, v := range []struct {
+		round, replica uint64
+		want           int
+	}{{1, joins, 1}, {1, joins, 1}, {0, under.Old.ID, 1}, {1, under.Old.ID, 2}} {
+		if got := vouch(v.round, v.replica); got != v.want {
+			t.Fatalf("vouching %d: %d have vouched, want %d", i, got, v.want)
+		}
 	}
 	advance := func(phase MovePhase) metaAnswer {
 		return applyTo(t, s, MetaAdvanceMove, AdvanceMove{RequestID: id(), Tablet: tablet.ID, New: joins, To: phase, AtUnixMS: 9})

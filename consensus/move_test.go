@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lni/dragonboat/v4"
+
 	"skein/catalog"
 	"skein/sqlstate"
 	"skein/storage"
@@ -139,10 +141,12 @@ func (c *moveCase) sameMembers(tablet *catalog.Tablet) {
 		if c.nodes[r.Node] == nil {
 			continue
 		}
-		members, err := c.nodes[r.Node].Host().raft.SyncGetShardMembership(testContext(c.t), uint64(c.tablet))
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		var members *dragonboat.Membership
+		c.eventually(c.nodes[r.Node], func() (ok bool) {
+			var err error
+			members, err = c.nodes[r.Node].Host().raft.SyncGetShardMembership(testContext(c.t), uint64(c.tablet))
+			return err == nil
+		}, "node %d does not tell the members", r.Node)
 		if len(members.Nodes) != len(tablet.Replicas) || len(members.NonVotings) != 0 {
 			c.t.Fatalf("the group has the members %+v, the description %+v", members, tablet.Replicas)
 		}

@@ -53,15 +53,14 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 	if err != nil {
 		return err
 	}
-	want := make([]compare.Rows, len(texts))
-	for i, text := range texts {
-		if want[i], _, err = client.Query(ctx, text); err != nil {
-			return fmt.Errorf("%s: %w", text, err)
-		}
+	want, err := answersTo(ctx, client, texts)
+	if err != nil {
+		return err
 	}
 	var after [2]skeinproc.Usage
 	for round := range after {
-		asked, err := crowd(ctx, o, cluster.Address, texts, want)
+		end := time.Now().Add(o.soak)
+		asked, err := crowd(ctx, o, cluster.Address, texts, want, func() bool { return time.Now().Before(end) })
 		if err != nil {
 			return err
 		}
@@ -82,17 +81,28 @@ func soak(ctx context.Context, o *options, cluster *skeinproc.Cluster, client *s
 	return nil
 }
 
-// crowd runs one round and returns the number of answers.
-func crowd(ctx context.Context, o *options, address string, texts []string, want []compare.Rows) (int64, error) {
+// answersTo asks each query once.
+func answersTo(ctx context.Context, client *skeinproc.Client, texts []string) ([]compare.Rows, error) {
+	want := make([]compare.Rows, len(texts))
+	for i, text := range texts {
+		var err error
+		if want[i], _, err = client.Query(ctx, text); err != nil {
+			return nil, fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return want, nil
+}
+
+// crowd has clients ask as long as they should and returns the number of answers.
+func crowd(ctx context.Context, o *options, address string, texts []string, want []compare.Rows, going func() bool) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end := time.Now().Add(o.soak)
 	var asked atomic.Int64
 	errs := make([]error, o.clients)
 	var all sync.WaitGroup
 	for i := range o.clients {
 		all.Go(func() {
-			if errs[i] = one(ctx, address, i, end, texts, want, &asked); errs[i] != nil {
+			if errs[i] = one(ctx, address, i, going, texts, want, &asked); errs[i] != nil {
 				cancel()
 			}
 		})
@@ -106,13 +116,13 @@ func crowd(ctx context.Context, o *options, address string, texts []string, want
 	return asked.Load(), ctx.Err()
 }
 
-func one(ctx context.Context, address string, i int, end time.Time, texts []string, want []compare.Rows, asked *atomic.Int64) (err error) {
+func one(ctx context.Context, address string, i int, going func() bool, texts []string, want []compare.Rows, asked *atomic.Int64) (err error) {
 	client, err := skeinproc.Dial(address)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	for n := i; time.Now().Before(end); n++ {
+	for n := i; going(); n++ {
 		at := n % len(texts)
 		rows, _, err := client.Query(ctx, texts[at])
 		if ctx.Err() != nil {
