@@ -23,6 +23,8 @@ const (
 	silentAfter = 30 * time.Second
 	// leastRepairAfter is the least value of the setting, a few heartbeats.
 	leastRepairAfter = 20 * time.Second
+	// loadSpan is about how long a tablet's use is averaged over.
+	loadSpan = time.Minute
 	// movesPerNode is how many replicas go to one node at once.
 	movesPerNode = 2
 	// transferRest is how long a tablet's leadership is left alone after an attempt to
@@ -39,9 +41,16 @@ type balancer struct {
 	meta *Meta
 
 	heard       map[catalog.NodeID]heard
-	used        map[uint64]int64 // by replica: uses at the last report
-	reported    time.Time        // when that was
+	used        map[uint64]used // by replica
+	reported    time.Time       // when that was
 	transferred map[catalog.TabletID]time.Time
+}
+
+// used is how often a replica had been used at the last report, and how often per
+// second it was in the last minute or so.
+type used struct {
+	uses int64
+	load float64
 }
 
 // heard is when a node gave its last sign of life, as seen from here.
@@ -52,7 +61,7 @@ type heard struct {
 
 func newBalancer(h *Host, m *Meta) *balancer {
 	return &balancer{
-		host: h, meta: m, heard: map[catalog.NodeID]heard{}, used: map[uint64]int64{}, reported: time.Now(),
+		host: h, meta: m, heard: map[catalog.NodeID]heard{}, used: map[uint64]used{}, reported: time.Now(),
 		transferred: map[catalog.TabletID]time.Time{},
 	}
 }
@@ -79,17 +88,17 @@ func (b *balancer) report(ctx context.Context) error {
 	replicas := slices.Collect(maps.Values(b.host.tablets))
 	b.host.mu.Unlock()
 	slices.SortFunc(replicas, func(x, y *replica) int { return int(int64(x.tabletID) - int64(y.tabletID)) })
-	list, used := []TabletReport{}, make(map[uint64]int64, len(replicas))
+	list, now := []TabletReport{}, make(map[uint64]used, len(replicas))
 	for _, r := range replicas {
-		uses := r.uses.Load()
-		used[r.replica] = uses
+		last, this := b.used[r.replica], used{uses: r.uses.Load()}
+		this.load = last.load + (float64(this.uses-last.uses)/seconds-last.load)*min(seconds/loadSpan.Seconds(), 1)
+		now[r.replica] = this
 		if !r.leads() || !r.isOpen() || r.health() != nil {
 			continue
 		}
-		load := float64(uses-b.used[r.replica]) / seconds
-		list = append(list, TabletReport{Tablet: r.tabletID, Bytes: rough(r.sm.tablet.Bytes()), Load: rough(int64(load))})
+		list = append(list, TabletReport{Tablet: r.tabletID, Bytes: rough(r.sm.tablet.Bytes()), Load: rough(int64(this.load))})
 	}
-	b.used = used
+	b.used = now
 	if slices.Equal(list, b.meta.Local().Reports[b.host.cfg.NodeID]) {
 		return nil
 	}
@@ -110,7 +119,7 @@ func (b *balancer) round(ctx context.Context) {
 	plan := placement.Make(nodes, tablets, placement.Limits{
 		Moves: int(snapshot.SettingInt(SettingRebalanceMoves)) - len(snapshot.Moves), PerNode: movesPerNode, Transfers: len(tablets),
 	})
-	even := snapshot.SettingBool(SettingRebalance)
+	even := snapshot.SettingBool(SettingRebalance) && known(tablets)
 	if leads {
 		for _, m := range plan.Stuck {
 			b.host.log.Debug("a replica has nowhere to go", "tablet", uint64(m.Tablet), "node", uint64(m.From))
@@ -124,6 +133,12 @@ func (b *balancer) round(ctx context.Context) {
 	if even {
 		b.transfer(ctx, plan.Transfers)
 	}
+}
+
+// known reports whether the sizes of all tablets are: a leader that was elected just
+// now has not told yet. To even out by half of them would move things back and forth.
+func known(tablets []placement.Tablet) bool {
+	return !slices.ContainsFunc(tablets, func(t placement.Tablet) bool { return !t.Busy && t.Leader == 0 })
 }
 
 // listen notes which nodes have given a sign of life since the last round: a

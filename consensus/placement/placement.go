@@ -43,7 +43,7 @@ type Tablet struct {
 	Replicas []catalog.NodeID
 	Leader   catalog.NodeID // 0 for unknown
 	Bytes    int64          // of one replica
-	Load     int64          // statements per some time, in any unit
+	Load     int64          // statements per second
 	// Busy tablets are left alone: something else happens to them. Their replicas
 	// count, those on their way included.
 	Busy bool
@@ -87,6 +87,16 @@ type Plan struct {
 // and itself.
 const share = 1_000_000
 
+// worth divides what a tablet counts for: a gain below that is not worth its move.
+const worth = 5
+
+// A cluster with less than this per tablet counts as having so much: what is little
+// differs by chance, and must not have replicas moved about.
+const (
+	leastBytes = 16 << 20
+	leastLoad  = 100
+)
+
 // carrier is a node in the making of a plan.
 type carrier struct {
 	Node
@@ -126,6 +136,7 @@ func newPlanner(nodes []Node, tablets []Tablet, limits Limits) *planner {
 		bytes += max(t.Bytes, 0)
 		load += max(t.Load, 0)
 	}
+	bytes, load = max(bytes, leastBytes*int64(len(tablets))), max(load, leastLoad*int64(len(tablets)))
 	slices.SortFunc(p.tablets, func(a, b *Tablet) int { return cmp.Compare(a.ID, b.ID) })
 	for _, t := range p.tablets {
 		cost := share/int64(len(tablets)) + part(t.Bytes, bytes) + part(t.Load, load)
@@ -305,7 +316,7 @@ func (p *planner) even() {
 				}
 				for _, to := range p.nodes {
 					gain := from.carries - to.carries - p.cost[t.ID]
-					if gain > best.gain && gain > p.slack() && p.mayTake(to, t) && p.crowded(t, id, to.ID) <= crowded {
+					if gain > best.gain && gain > max(p.slack(), p.cost[t.ID]/worth) && p.mayTake(to, t) && p.crowded(t, id, to.ID) <= crowded {
 						best.gain, best.tablet, best.from, best.to = gain, t, from, to
 					}
 				}
@@ -356,7 +367,7 @@ func (p *planner) lead() {
 				if to == nil || !to.Takes || !to.Keeps || to == from {
 					continue
 				}
-				if gain := from.leads - to.leads - p.cost[t.ID]; gain > best.gain && gain > slack {
+				if gain := from.leads - to.leads - p.cost[t.ID]; gain > best.gain && gain > max(slack, p.cost[t.ID]/worth) {
 					best.gain, best.tablet, best.from, best.to = gain, t, from, to
 				}
 			}

@@ -125,6 +125,10 @@ func TestPlans(t *testing.T) {
 		{"full", func() []Node { l := gone(nodes(4), 2); l[3].Capacity = 1 << 20; return l }(), tabletsOn(1, 1, 2, 3), Plan{Stuck: []Move{{100, 2, 0, Evacuate}}}},
 		{"leaders", nodes(2), tabletsOn(2, 1, 2), Plan{Transfers: []Move{{100, 1, 2, Lead}}}},
 		{"no leader known", nodes(2), []Tablet{{ID: 1, Replicas: []catalog.NodeID{1, 2}}}, Plan{}},
+		{"noise", nodes(3), []Tablet{
+			{ID: 1, Replicas: []catalog.NodeID{1}, Leader: 1, Load: 8}, {ID: 2, Replicas: []catalog.NodeID{1}, Leader: 1},
+			{ID: 3, Replicas: []catalog.NodeID{2}, Leader: 2, Bytes: 1 << 20}, {ID: 4, Replicas: []catalog.NodeID{3}, Leader: 3},
+		}, Plan{}},
 		{"the big one stays", nodes(2), []Tablet{
 			{ID: 1, Replicas: []catalog.NodeID{1}, Leader: 1, Bytes: 100 << 20}, {ID: 2, Replicas: []catalog.NodeID{1}, Leader: 1, Bytes: 1 << 20},
 		}, Plan{Moves: []Move{{2, 1, 2, Even}}}},
