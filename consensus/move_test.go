@@ -142,11 +142,11 @@ func (c *moveCase) sameMembers(tablet *catalog.Tablet) {
 			continue
 		}
 		var members *dragonboat.Membership
-		c.eventually(c.nodes[r.Node], func() (ok bool) {
-			var err error
+		var err error
+		c.eventually(c.nodes[r.Node], func() bool {
 			members, err = c.nodes[r.Node].Host().raft.SyncGetShardMembership(testContext(c.t), uint64(c.tablet))
 			return err == nil
-		}, "node %d does not tell the members", r.Node)
+		}, "node %d does not tell the members: %+v", r.Node, c.nodes[r.Node].Host().Tablets())
 		if len(members.Nodes) != len(tablet.Replicas) || len(members.NonVotings) != 0 {
 			c.t.Fatalf("the group has the members %+v, the description %+v", members, tablet.Replicas)
 		}
