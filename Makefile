@@ -60,6 +60,10 @@ bench-cluster: build ## Three workers against one with TPC-H, joins over exchang
 bench-soak: build ## CLIENTS=100 read, write, ingest and cancel at once for SECONDS=60, twice; nothing may stay behind
 	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --only soak --sf 0.1 --clients $(CLIENTS) --soak $(SECONDS)s --skein ../bin/skein $(BENCH_FLAGS)
 
+.PHONY: bench-rebalance
+bench-rebalance: build ## A fourth worker joins three with 24 tablets of TPC-H and is filled while clients ask
+	cd bench && $(GO) build -o bin/cluster ./cmd/cluster && ./bin/cluster --rebalance --tablets 4 --clients 4 --sf $(SF) --skein ../bin/skein $(BENCH_FLAGS)
+
 .PHONY: bench-store
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
 	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)

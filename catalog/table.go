@@ -128,6 +128,8 @@ type Replica struct {
 	Node NodeID `json:"node"`
 	// Joined says that the replica was added to a group that had begun before.
 	Joined bool `json:"joined,omitempty"`
+	// Learner says that it had no vote at first, as its Raft log remembers.
+	Learner bool `json:"learner,omitempty"`
 }
 
 // QualifiedName is schema.name, quoted where SQL needs it.

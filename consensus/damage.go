@@ -19,7 +19,7 @@ func (h *Host) ReportDamage(id catalog.TabletID, cause error) bool {
 }
 
 func (h *Host) damaged(r *replica, cause error) bool {
-	lonely := len(r.memberNodes()) == 1
+	lonely := r.sole()
 	err := fmt.Errorf("%w: %w", ErrReplicaDamaged, cause)
 	if !r.damage.CompareAndSwap(nil, &err) {
 		return !lonely
@@ -65,7 +65,7 @@ func (h *Host) damages() []damage {
 		list = append(list, d)
 	}
 	for id, r := range h.tablets {
-		if cause := r.damage.Load(); cause != nil && len(r.memberNodes()) > 1 {
+		if cause := r.damage.Load(); cause != nil && !r.sole() {
 			list = append(list, damage{tablet: id, table: r.table, replica: r.replica, cause: *cause})
 		}
 	}
@@ -103,7 +103,7 @@ func (r *replica) health() error {
 	if err := r.err(); err != nil {
 		return err
 	}
-	if cause := r.damage.Load(); cause != nil && len(r.memberNodes()) > 1 {
+	if cause := r.damage.Load(); cause != nil && !r.sole() {
 		return *cause
 	}
 	return nil

@@ -51,6 +51,8 @@ func SQLState(err error) *sqlstate.Error {
 		return known
 	case errors.Is(err, ErrTabletNotHere):
 		return sqlstate.New(sqlstate.ConnectionFailure, "%w", err).WithHint("Refresh the table's placement and retry.")
+	case errors.Is(err, ErrNotTransferred):
+		return sqlstate.New(sqlstate.ObjectNotInState, "%w", err).WithHint("See skein.replicas for whether that replica runs and how far it is behind, and retry.")
 	case errors.Is(err, ErrNotReady):
 		return sqlstate.New(sqlstate.CannotConnectNow, "%w", err).WithHint("Retry in a moment.")
 	case errors.Is(err, ErrUnavailable):

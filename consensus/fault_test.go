@@ -36,7 +36,8 @@ type childWork struct {
 	Boot    string // run of the machine
 	Point   storage.FaultPoint
 	Hit     int64 // dies when it has come to the point so often
-	Repair  repairPoint
+	Repair  changePoint
+	Drain   time.Duration
 	// First is the first of the keys that a lone node inserts, after it has made
 	// the table if it is 1; 0 to insert none and wait for death.
 	First, Keys int64
@@ -46,7 +47,7 @@ func (w childWork) config() NodeConfig {
 	var hits atomic.Int64
 	cfg := NodeConfig{
 		Cluster: "test", NodeID: w.Node, Members: w.Members, DataDir: w.Dir, InitIfEmpty: true, Standalone: len(w.Members) == 1, Logger: testLogger(),
-		Host: Config{Heartbeat: 50 * time.Millisecond, Election: 400 * time.Millisecond, LogBytes: 1 << 20, LogEntries: 20},
+		Host: Config{Heartbeat: 50 * time.Millisecond, Election: 400 * time.Millisecond, LogBytes: 1 << 20, LogEntries: 20, Drain: w.Drain},
 	}
 	cfg.Store.Boot = func() string { return w.Boot }
 	cfg.Store.CompactAfter = 2
@@ -55,7 +56,7 @@ func (w childWork) config() NodeConfig {
 			die()
 		}
 	}
-	cfg.Host.repair = func(p repairPoint) {
+	cfg.Host.repair = func(p changePoint) {
 		if p == w.Repair {
 			die()
 		}
@@ -309,7 +310,7 @@ const (
 // repairDeath is the death of a node at a step of a repair.
 type repairDeath struct {
 	node   catalog.NodeID // that dies
-	repair repairPoint
+	repair changePoint
 	point  storage.FaultPoint
 }
 

@@ -29,13 +29,15 @@ type group struct {
 	stopc   <-chan struct{}
 	failure atomic.Pointer[error]
 
-	// lone is set before the replica starts where it is the group's only one, and
-	// caughtUp once it has applied all that was committed before it started.
-	lone     bool
+	// lone is set where the replica is the group's only one with a vote, until
+	// another is about to join, and caughtUp once it has applied all that was
+	// committed before it started. After a start lone may be wrong until then.
+	lone     atomic.Bool
 	caughtUp atomic.Bool
-	// learner is set before the start of a replica that joined its group without a
-	// vote, first of one that is the only voter but may get company.
-	learner, first bool
+	// learner, first and quick are set before the start: the replica joined its group
+	// without a vote; it is the only voter but may get company; and the group has
+	// members that are quick to elect themselves.
+	learner, first, quick bool
 
 	// yield, if not nil, is called before the leadership is handed over. paused is
 	// until when (in Unix nanoseconds) proposals wait for that, and pausedBy the
@@ -136,7 +138,7 @@ func (g *group) grew(index uint64, bytes int) {
 	limit := g.host.cfg.LogBytes
 	g.logged += int64(bytes)
 	switch {
-	case g.lone:
+	case g.lone.Load():
 		limit /= loneLogShare
 		g.mark = index
 	case g.mark == 0 && g.logged >= limit/2:

@@ -73,6 +73,12 @@ type Config struct {
 	LogEntries uint64
 	// InFlightBytes bounds the proposals awaiting an answer, 0 for the default.
 	InFlightBytes int64
+	// Drain is how long the readers and writers of a replica that leaves this node
+	// are waited for, 0 for the default.
+	Drain time.Duration
+	// BalanceEvery is how often a node looks for replicas and leaderships that should
+	// be elsewhere, 0 for the default.
+	BalanceEvery time.Duration
 	// ScrubBytes per second, 0 for the default, are read in search of damage; a
 	// negative rate turns the search off. It begins anew ScrubEvery after its end.
 	ScrubBytes int64
@@ -80,7 +86,7 @@ type Config struct {
 	Logger     *slog.Logger // nil for slog.Default
 
 	files  config.IFS        // of the Raft log; nil for the operating system's
-	repair func(repairPoint) // called in the middle of repairs, for tests
+	repair func(changePoint) // called in the middle of repairs and moves, for tests
 }
 
 func (c *Config) setDefaults() {
@@ -90,6 +96,8 @@ func (c *Config) setDefaults() {
 	c.LogBytes = cmp.Or(c.LogBytes, defaultLogBytes)
 	c.LogEntries = cmp.Or(c.LogEntries, 10_000)
 	c.InFlightBytes = cmp.Or(c.InFlightBytes, defaultInFlight)
+	c.Drain = cmp.Or(c.Drain, defaultDrain)
+	c.BalanceEvery = cmp.Or(c.BalanceEvery, defaultBalanceEvery)
 	c.ScrubBytes = cmp.Or(c.ScrubBytes, defaultScrubBytes)
 	c.ScrubEvery = cmp.Or(c.ScrubEvery, defaultScrubEvery)
 	if c.Clock == nil {
@@ -266,13 +274,14 @@ func (h *Host) SetAddress(node catalog.NodeID, address string) {
 
 // groupConfig is the Raft configuration of a group's local replica.
 func (h *Host) groupConfig(g *group) config.Config {
+	lone := g.lone.Load()
 	ticks := func(d time.Duration) uint64 { return uint64(max(d/h.cfg.RTT, 1)) }
 	c := config.Config{
 		ReplicaID:          g.replica,
 		ShardID:            g.id,
 		IsNonVoting:        g.learner,
-		CheckQuorum:        !g.lone,
-		PreVote:            !g.lone,
+		CheckQuorum:        !lone,
+		PreVote:            true, // also where there is nobody to ask: members that differ in it end the process
 		HeartbeatRTT:       ticks(h.cfg.Heartbeat),
 		ElectionRTT:        ticks(h.cfg.Election),
 		SnapshotEntries:    h.cfg.LogEntries,
@@ -283,9 +292,12 @@ func (h *Host) groupConfig(g *group) config.Config {
 		// Nobody else votes yet, and those who will ask before they elect anybody.
 		c.ElectionRTT = 3 * c.HeartbeatRTT
 	}
-	if g.lone {
+	if lone {
 		// A lone replica disturbs nobody by electing itself at once.
 		c.HeartbeatRTT, c.ElectionRTT = 1, 3
+	}
+	if g.quick {
+		c.HeartbeatRTT = 1
 	}
 	return c
 }

@@ -65,8 +65,9 @@ func (h *Host) StartMeta(ctx context.Context, found MetaFounding, onChange func(
 		group.members[uint64(id)] = h.book.target(id)
 	}
 	g.learner = found.Founders == nil
-	g.lone = found.Standalone && len(found.Founders) == 1
-	g.first = !g.lone && len(found.Founders) == 1 && local.voters() <= 1
+	alone := found.Standalone && len(found.Founders) == 1
+	g.lone.Store(alone)
+	g.first = !alone && len(found.Founders) == 1 && local.voters() <= 1
 	if err := h.startGroup(ctx, g, group, records.Applied(), machine); err != nil {
 		return nil, fmt.Errorf("starting the meta group: %w", err)
 	}
@@ -299,6 +300,12 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.AdvanceJob)
 	case MetaEndJob:
 		return handle(ctx, command, body, m.EndJob)
+	case MetaMoveReplica:
+		return handle(ctx, command, body, m.MoveReplica)
+	case MetaAbortMove:
+		return handle(ctx, command, body, m.AbortMove)
+	case MetaTransferLeader:
+		return handle(ctx, command, body, m.transferLeader)
 	case MetaReadSnapshot:
 		return handle(ctx, command, body, func(ctx context.Context, r SnapshotRequest) (*MetaSnapshot, error) {
 			if r.Stale {

@@ -73,6 +73,7 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
 		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob,
+		MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove, MetaReportTablets,
 		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting,
 		MetaCreateSchema, MetaDropSchema, MetaLeaseGateway, MetaEndSessions:
 		return c, nil

@@ -253,7 +253,13 @@ func (s *metaState) setNodeState(r *SetNodeState) metaAnswer {
 		}
 		delete(s.seen, n.ID)
 		s.dirty[recordKey(recordSeen, uint64(n.ID))] = nil
-	case (r.State == NodeActive || r.State == NodeDraining) && from != NodeJoining:
+		delete(s.reports, n.ID)
+		s.dirty[recordKey(recordReport, uint64(n.ID))] = nil
+	case r.State == NodeDraining && from != NodeJoining:
+		if err := s.drainable(n); err != nil {
+			return rejected(err)
+		}
+	case r.State == NodeActive && from != NodeJoining:
 	default:
 		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "node %d is %s and cannot become %q", n.ID, from, string(r.State)))
 	}
@@ -271,6 +277,11 @@ func (s *metaState) removable(n NodeInfo) *sqlstate.Error {
 			if hosts(&t.Tablets[i], n.ID) {
 				held++
 			}
+		}
+	}
+	for _, m := range s.moves {
+		if m.New.Node == n.ID || m.Old.Node == n.ID {
+			held++
 		}
 	}
 	if held > 0 {

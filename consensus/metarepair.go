@@ -26,10 +26,7 @@ type Repair struct {
 	Old    uint64           `json:"old"` // Raft replica ids
 	New    uint64           `json:"new"`
 	Cause  string           `json:"cause"`
-	// Vouched are the replicas whose nodes have found them well in the current
-	// Round, which the group's leader opens.
-	Round   uint64   `json:"round,omitempty"`
-	Vouched []uint64 `json:"vouched,omitempty"`
+	Vouching
 }
 
 // RepairReplica says that a replica is damaged and asks for another in its
@@ -119,6 +116,10 @@ func (s *metaState) repairReplica(r *RepairReplica) metaAnswer {
 	}
 	replicas := record.Table.Tablets[at].Replicas
 	i := slices.IndexFunc(replicas, func(known catalog.Replica) bool { return known.ID == r.Replica })
+	if _, moving := s.moves[r.Tablet]; moving {
+		return rejected(sqlstate.New(sqlstate.ObjectInUse, "a replica of tablet %d is being moved", r.Tablet).
+			WithHint("Retry when that is done."))
+	}
 	switch under, repairing := s.repairs[r.Tablet]; {
 	case i < 0:
 		return rejected(sqlstate.New(sqlstate.UndefinedObject, "tablet %d has no replica %d", r.Tablet, r.Replica))
@@ -153,9 +154,9 @@ func (s *metaState) askRepair(r *AskRepair) metaAnswer {
 	if err != nil {
 		return rejected(err)
 	}
-	if under.Round == r.Round {
-		under.Round, under.Vouched = r.Round+1, nil
-		s.counters.Version++
+	if opened, ok := under.open(r.Round); ok {
+		under.Vouching = opened
+		s.stirred = true
 		s.putRepair(under)
 	}
 	return s.accepted(nil)
@@ -166,9 +167,9 @@ func (s *metaState) vouchRepair(r *VouchRepair) metaAnswer {
 	if err != nil {
 		return rejected(err)
 	}
-	if under.Round == r.Round && r.Replica != under.Old && !slices.Contains(under.Vouched, r.Replica) {
-		under.Vouched = append(slices.Clone(under.Vouched), r.Replica)
-		s.counters.Version++
+	if more, ok := under.with(r.Round, r.Replica); ok && r.Replica != under.Old {
+		under.Vouching = more
+		s.stirred = true
 		s.putRepair(under)
 	}
 	return s.accepted(nil)
@@ -179,24 +180,10 @@ func (s *metaState) finishRepair(r *FinishRepair) metaAnswer {
 	if err != nil {
 		return rejected(err)
 	}
-	record, at := s.tabletRecord(r.Tablet)
-	t := *record.Table
-	t.Tablets = slices.Clone(t.Tablets)
-	tablet := &t.Tablets[at]
-	if tablet.Founders == nil {
-		tablet.Founders = tablet.Replicas
-	}
-	tablet.Replicas = slices.Clone(tablet.Replicas)
-	for i := range tablet.Replicas {
-		if tablet.Replicas[i].ID == under.Old {
-			tablet.Replicas[i] = catalog.Replica{ID: under.New, Node: under.Node, Joined: true}
-		}
-	}
-	tablet.Generation++
+	t := s.replaceReplica(r.Tablet, under.Old, catalog.Replica{ID: under.New, Node: under.Node, Joined: true})
 	s.counters.Version++
 	s.dropRepair(r.Tablet)
-	s.putTable(&tableRecord{Table: &t, Hidden: record.Hidden, CreatedUnixMS: record.CreatedUnixMS})
-	return s.accepted(&t)
+	return s.accepted(t)
 }
 
 func (s *metaState) putRepair(r Repair) {

@@ -74,7 +74,7 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		var answer []byte
 		if err == nil {
 			answer, err = m.state.apply(command)
-			beats = beats || command.Command == MetaHeartbeat
+			beats = beats || command.Command == MetaHeartbeat || command.Command == MetaReportTablets
 		}
 		if err != nil {
 			m.fail(fmt.Sprintf("applying meta log entry %d", entries[i].Index), err)
@@ -91,9 +91,13 @@ func (m *metaSM) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	switch {
 	case m.state.counters.Version != before:
 		m.publish()
+	case m.state.stirred:
+		m.current.Store(m.state.snapshot())
+		m.version.notify()
 	case beats || m.state.leasesChanged:
 		m.current.Store(m.state.snapshot()) // nobody waits for those
 	}
+	m.state.stirred = false
 	m.grew(last, size)
 	return entries, nil
 }

@@ -31,6 +31,8 @@ const (
 	recordRepair   = 'x'
 	recordKeyring  = 'k'
 	recordJob      = 'j'
+	recordMove     = 'v'
+	recordReport   = 'e'
 	recordCluster  = 'i'
 	recordSeen     = 'h'
 	recordSettings = 's'
@@ -54,6 +56,8 @@ type metaState struct {
 	// leasesChanged says that leases differ from the last snapshot's, though the
 	// version, which they are no part of, does not.
 	leasesChanged bool
+	moves         map[catalog.TabletID]Move
+	reports       map[catalog.NodeID][]TabletReport
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -64,6 +68,9 @@ type metaState struct {
 	order     []string          // request ids in log order
 	dirty     map[string][]byte // record key -> value, nil to delete
 	err       error             // first record that could not be encoded
+	// stirred is set by changes that concern the workers that work on them only, and
+	// so make no new version for gateways to follow.
+	stirred bool
 }
 
 // metaCounters are the numbers that only grow.
@@ -102,6 +109,8 @@ func newMetaState() *metaState {
 		nodes:    map[catalog.NodeID]NodeInfo{},
 		repairs:  map[catalog.TabletID]Repair{},
 		jobs:     map[uint64]Job{},
+		moves:    map[catalog.TabletID]Move{},
+		reports:  map[catalog.NodeID][]TabletReport{},
 		seen:     map[catalog.NodeID]Heartbeat{},
 		schemas:  map[string]Schema{},
 		leases:   map[string]gatewayLease{},
@@ -188,6 +197,10 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = dispatch(s, c.Body, func(r *EndJob) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.endJob(r) }
 		})
+	case MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove:
+		id, answer = s.applyMove(c)
+	case MetaReportTablets:
+		answer = s.reportTablets(c.Body)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -337,6 +350,7 @@ func (s *metaState) removeTable(id catalog.TableID) {
 	}
 	for _, tablet := range s.tables[id].Table.Tablets {
 		s.dropRepair(tablet.ID)
+		s.dropMove(tablet.ID)
 	}
 	s.abortJobsOf(id)
 	delete(s.tables, id)
@@ -415,6 +429,16 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &j); err == nil {
 			s.jobs[j.ID] = j
 		}
+	case recordReport:
+		var r ReportTablets
+		if err = json.Unmarshal(value, &r); err == nil {
+			s.reports[r.Node] = r.Tablets
+		}
+	case recordMove:
+		var m Move
+		if err = json.Unmarshal(value, &m); err == nil {
+			s.moves[m.Tablet] = m
+		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
 	case recordCluster:
@@ -476,6 +500,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
 		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
 		Schemas: s.schemaList(), leases: s.leaseList(),
+		Moves: s.moveList(), Reports: maps.Clone(s.reports),
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		r := s.tables[id]

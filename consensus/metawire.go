@@ -108,6 +108,11 @@ type MetaSnapshot struct {
 	Jobs []Job `json:"jobs,omitempty"`
 	// Schemas are those besides catalog.DefaultSchema, by name.
 	Schemas []Schema `json:"schemas,omitempty"`
+	// Moves are the replicas that are on their way to another node, by tablet.
+	Moves []Move `json:"moves,omitempty"`
+	// Reports are what each node led when it last told. It moves on without a new
+	// version, and only workers have it.
+	Reports map[catalog.NodeID][]TabletReport `json:"-"`
 
 	leases []gatewayLease
 }

@@ -12,8 +12,8 @@ import (
 // are nodes for them.
 const defaultReplicas = 3
 
-// placer chooses nodes for the tablets of new tables: the ones with the fewest
-// replicas, and among a tablet's nodes the one that comes first in the fewest
+// placer chooses nodes for the tablets of new tables: in different zones as far as
+// there are some, the ones with the fewest replicas, and among a tablet's nodes the one that comes first in the fewest
 // replica lists comes first. Its choices depend on its inputs only.
 type placer struct {
 	nodes []placedNode
@@ -21,6 +21,7 @@ type placer struct {
 
 type placedNode struct {
 	id       catalog.NodeID
+	zone     string
 	replicas int
 	firsts   int
 }
@@ -29,7 +30,7 @@ type placedNode struct {
 func newPlacer(nodes []NodeInfo, tables []*catalog.Table) *placer {
 	p := &placer{nodes: make([]placedNode, 0, len(nodes))}
 	for _, n := range nodes {
-		p.nodes = append(p.nodes, placedNode{id: n.ID})
+		p.nodes = append(p.nodes, placedNode{id: n.ID, zone: n.Zone})
 	}
 	slices.SortFunc(p.nodes, func(a, b placedNode) int { return cmp.Compare(a.id, b.id) })
 	for _, t := range tables {
@@ -81,6 +82,19 @@ func (p *placer) place(want int) []catalog.NodeID {
 	order := make([]placedNode, len(p.nodes))
 	copy(order, p.nodes)
 	slices.SortStableFunc(order, func(a, b placedNode) int { return cmp.Compare(a.replicas, b.replicas) })
+	zones := map[string]int{}
+	for i := range want {
+		best := i
+		for k := i + 1; k < len(order); k++ {
+			if zones[order[k].zone] < zones[order[best].zone] {
+				best = k
+			}
+		}
+		chosen := order[best]
+		copy(order[i+1:best+1], order[i:best]) // the others stay in order
+		order[i] = chosen
+		zones[chosen.zone]++
+	}
 	order = order[:want]
 	slices.SortStableFunc(order, func(a, b placedNode) int {
 		return cmp.Or(cmp.Compare(a.firsts, b.firsts), cmp.Compare(a.id, b.id))

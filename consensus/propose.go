@@ -56,16 +56,37 @@ func (g *group) propose(ctx context.Context, entry []byte) (sm.Result, error) {
 // acknowledged before the call. The only replica of a group acknowledges what
 // it has applied itself, so that it need ask only once, after it has started.
 func (g *group) readIndex(ctx context.Context) error {
-	if g.lone && g.caughtUp.Load() && !isClosed(g.closed) {
+	if g.lone.Load() && g.caughtUp.Load() && !isClosed(g.closed) {
 		return g.err()
 	}
 	_, err := g.retry(ctx, minPatience, func(timeout time.Duration) (*dragonboat.RequestState, error) {
 		return g.host.raft.ReadIndex(g.id, timeout)
 	})
+	if err == nil && g.lone.Load() {
+		err = g.checkLone(ctx)
+	}
 	if err == nil {
 		g.caughtUp.Store(true)
 	}
 	return err
+}
+
+// checkLone looks, once the replica has applied all that was committed before it
+// started, whether it is the only one: the metadata that said so may have been old.
+func (g *group) checkLone(ctx context.Context) error {
+	if g.caughtUp.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, minPatience)
+	defer cancel()
+	members, err := g.host.raft.SyncGetShardMembership(ctx, g.id)
+	if err != nil {
+		return fmt.Errorf("reading the members: %w", err)
+	}
+	if len(members.Nodes)+len(members.NonVotings) > 1 {
+		g.lone.Store(false)
+	}
+	return nil
 }
 
 // startFunc makes one asynchronous request that is given up after a while.

@@ -87,7 +87,7 @@ func (r *reads) depart(c storage.Command) (storage.Command, *flight) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	bounds := storage.Bounds{After: r.served}
-	if !r.group.lone {
+	if !r.group.lone.Load() {
 		bounds.Session = r.session
 	}
 	var timestamp uint64
@@ -134,13 +134,13 @@ func (r *reads) at(ctx context.Context, timestamp uint64) error {
 		ctx, cancel = context.WithTimeout(ctx, defaultPatience)
 		defer cancel()
 	}
-	if r.group.lone { // once after its start: what was committed before
+	if r.group.lone.Load() { // once after its start: what was committed before
 		if err := r.group.readIndex(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		if closed, _ := r.tablet.Promised(0); closed >= timestamp && !r.group.lone {
+		if closed, _ := r.tablet.Promised(0); closed >= timestamp && !r.group.lone.Load() {
 			return nil
 		}
 		session, err := r.land(ctx, timestamp)
@@ -186,7 +186,7 @@ func (r *reads) covers(session, timestamp uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.group.lone:
+	case r.group.lone.Load():
 		return r.losses == r.settled
 	case r.session != session || until < timestamp:
 		return false
@@ -200,6 +200,25 @@ func (r *reads) covers(session, timestamp uint64) bool {
 
 // leaseTicks is leaseSpan in units of timestamps.
 const leaseTicks = uint64(leaseSpan/time.Microsecond) << logicalBits
+
+// share has the log know of all reads served so far, by a lease that covers them.
+// The group must not count as lone any more.
+func (r *reads) share(ctx context.Context) error {
+	r.mu.Lock()
+	served := r.served
+	r.mu.Unlock()
+	for {
+		r.mu.Lock()
+		session := r.session
+		r.mu.Unlock()
+		if _, until := r.tablet.Promised(session); until >= served {
+			return nil
+		}
+		if err := r.renew(ctx, served); err != nil {
+			return err
+		}
+	}
+}
 
 // extend renews a lease before it ends.
 func (r *reads) extend(ctx context.Context) {
@@ -253,7 +272,7 @@ func (r *reads) renew(ctx context.Context, timestamp uint64) error {
 func (r *reads) request(timestamp uint64) storage.Hold {
 	now := max(timestamp, r.clock.Now())
 	switch {
-	case r.group.lone:
+	case r.group.lone.Load():
 		return storage.Hold{}
 	case !r.group.leads():
 		return storage.Hold{Closed: now}
@@ -284,7 +303,7 @@ func (r *reads) applied(c storage.Command) {
 		return
 	}
 	commit, ok := c.(storage.Commit)
-	if !ok || r.group.lone || !r.group.leads() {
+	if !ok || r.group.lone.Load() || !r.group.leads() {
 		return
 	}
 	r.mu.Lock()

@@ -66,12 +66,13 @@ func (r *reconciler) run(ctx context.Context) {
 // pass starts what is missing and removes what is gone.
 func (r *reconciler) pass(ctx context.Context) error {
 	var errs []error
-	r.host.book.follow(r.meta.Local().Nodes, r.host.cfg.NodeID, r.host.cfg.Told)
-	r.meta.Local().all(func(t *catalog.Table) {
+	snapshot := r.meta.Local()
+	r.host.book.follow(snapshot.Nodes, r.host.cfg.NodeID, r.host.cfg.Told)
+	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {
+			if tablet := snapshot.Running(&t.Tablets[i]); hosts(tablet, r.host.cfg.NodeID) {
 				// What a replica is stopped for is logged where it happened.
-				if err := r.host.StartTablet(ctx, t, t.Tablets[i]); err != nil && !outOfOrder(err) {
+				if err := r.host.startTablet(ctx, t, *tablet, &t.Tablets[i]); err != nil && !outOfOrder(err) {
 					errs = append(errs, err)
 				}
 			}
@@ -89,7 +90,7 @@ func outOfOrder(err error) bool {
 	return errors.Is(err, ErrReplicaFailed) || errors.Is(err, ErrReplicaDamaged) || sqlstate.CodeOf(err) == sqlstate.DataCorrupted
 }
 
-// removeGone deletes the replicas of tablets that no table has any more. After
+// removeGone deletes the replicas that no tablet has here any more. After
 // a crash the local metadata may be older than the replicas, so before anything
 // is deleted it is brought up to date with the quorum.
 func (r *reconciler) removeGone(ctx context.Context) error {
@@ -103,7 +104,7 @@ func (r *reconciler) removeGone(ctx context.Context) error {
 	}
 	var errs []error
 	for id, replica := range r.unplaced(snapshot) {
-		r.host.log.Info("removing replica of a dropped table", "tablet", uint64(id))
+		r.host.log.Info("removing a replica that is not placed here", "tablet", uint64(id))
 		errs = append(errs, r.host.RemoveTablet(ctx, id, replica))
 	}
 	return errors.Join(errs...)
@@ -121,7 +122,7 @@ func (r *reconciler) unplaced(snapshot *MetaSnapshot) map[catalog.TabletID]uint6
 	}
 	snapshot.all(func(t *catalog.Table) {
 		for i := range t.Tablets {
-			if hosts(&t.Tablets[i], r.host.cfg.NodeID) {
+			if hosts(snapshot.Running(&t.Tablets[i]), r.host.cfg.NodeID) {
 				delete(found, t.Tablets[i].ID)
 			}
 		}

@@ -20,28 +20,25 @@ const (
 	repairPause = 500 * time.Millisecond
 	// repairPatience bounds each step of a repair.
 	repairPatience = 3 * time.Second
-	// vouchLife is how old the knowledge that other replicas are well may be when
-	// one is taken out of its group.
-	vouchLife = 5 * time.Second
 )
 
-// repairPoint is a place in a repair where a node may die.
-type repairPoint string
+// changePoint is a place in a repair or a move where a node may die.
+type changePoint string
 
 const (
-	repairRequested repairPoint = "requested" // by the node of the damaged replica
-	repairAsked     repairPoint = "asked"     // by the leader's node, as all up to finished but vouched
-	repairVouched   repairPoint = "vouched"
-	repairRemoved   repairPoint = "removed"
-	repairAdded     repairPoint = "added"
-	repairFinished  repairPoint = "finished"
-	repairDropped   repairPoint = "dropped"  // rows of the old replica
-	repairDurable   repairPoint = "durable"  // the same
-	repairUnlogged  repairPoint = "unlogged" // the old replica's Raft log is gone
+	repairRequested changePoint = "requested" // by the node of the damaged replica
+	repairAsked     changePoint = "asked"     // by the leader's node, as all up to finished but vouched
+	repairVouched   changePoint = "vouched"
+	repairRemoved   changePoint = "removed"
+	repairAdded     changePoint = "added"
+	repairFinished  changePoint = "finished"
+	repairDropped   changePoint = "dropped"  // rows of the old replica
+	repairDurable   changePoint = "durable"  // the same
+	repairUnlogged  changePoint = "unlogged" // the old replica's Raft log is gone
 )
 
 // reached is called at every point.
-func (h *Host) reached(p repairPoint) {
+func (h *Host) reached(p changePoint) {
 	if h.cfg.repair != nil {
 		h.cfg.repair(p)
 	}
@@ -66,12 +63,12 @@ func (h *Host) reached(p repairPoint) {
 type repairer struct {
 	host     *Host
 	meta     *Meta
-	asked    map[uint64]time.Time // by new replica: when a round was opened here
-	hopeless map[uint64]bool      // old replicas that cannot be replaced
+	asked    *vouchers
+	hopeless map[uint64]bool // old replicas that cannot be replaced
 }
 
 func newRepairer(h *Host, m *Meta) *repairer {
-	return &repairer{host: h, meta: m, asked: map[uint64]time.Time{}, hopeless: map[uint64]bool{}}
+	return &repairer{host: h, meta: m, asked: newVouchers(), hopeless: map[uint64]bool{}}
 }
 
 // run works until ctx ends.
@@ -227,7 +224,7 @@ func (r *repairer) replace(ctx context.Context, leader *replica, under Repair) e
 	})
 	if err = ignoreGone(err); err == nil {
 		r.host.reached(repairFinished)
-		delete(r.asked, under.New)
+		r.asked.forget(under.New)
 		leader.log.Info("a new replica takes the place of a damaged one", "replica", under.New, "node", uint64(under.Node))
 	}
 	return err
@@ -236,25 +233,18 @@ func (r *repairer) replace(ctx context.Context, leader *replica, under Repair) e
 // safe reports whether enough of the other members are known to be well, and
 // asks them where that is not so.
 func (r *repairer) safe(ctx context.Context, members *dragonboat.Membership, under Repair) (bool, error) {
-	well := 0
-	for _, id := range under.Vouched {
-		if _, member := members.Nodes[id]; member {
-			well++
+	remain := make([]uint64, 0, len(members.Nodes))
+	for id := range members.Nodes {
+		if id != under.Old {
+			remain = append(remain, id)
 		}
 	}
-	remain := len(members.Nodes) - 1
-	asked, ok := r.asked[under.New]
-	fresh := ok && time.Since(asked) < vouchLife
-	if fresh && remain > 0 && well > remain/2 {
-		return true, nil
-	}
-	if fresh {
-		return false, nil // answers are on their way
-	}
-	r.asked[under.New] = time.Now()
-	_, err := r.meta.AskRepair(ctx, AskRepair{
-		RequestID: uuid.NewString(), Tablet: under.Tablet, New: under.New, Round: under.Round,
+	fresh, err := r.asked.fresh(ctx, under.New, func(ctx context.Context) error {
+		_, err := r.meta.AskRepair(ctx, AskRepair{
+			RequestID: uuid.NewString(), Tablet: under.Tablet, New: under.New, Round: under.Round,
+		})
+		r.host.reached(repairAsked)
+		return ignoreGone(err)
 	})
-	r.host.reached(repairAsked)
-	return false, ignoreGone(err)
+	return fresh && under.most(remain), err
 }

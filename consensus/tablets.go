@@ -22,27 +22,51 @@ type replica struct {
 	*group
 	tabletID catalog.TabletID
 	table    catalog.TableID
-	members  atomic.Pointer[map[uint64]catalog.NodeID] // Raft replica id -> node
+	members  atomic.Pointer[members]
 	sm       *tabletSM
 	reads    *reads
 	damage   atomic.Pointer[error] // why the replica must be rebuilt
+
+	uses      atomic.Int64 // reads and writes so far
+	proposals atomic.Int64 // of this node, under way
+	proposed  atomic.Int64 // when the last one ended, in Unix nanoseconds
+}
+
+// members are those of a tablet's group as the metadata knows them.
+type members struct {
+	nodes map[uint64]catalog.NodeID // by Raft replica id
+	// sole says that the tablet is to have one replica. While that moves there are
+	// two.
+	sole bool
+	// listed says that the tablet's description has the local replica.
+	listed bool
 }
 
 // memberNodes are the group's members by Raft replica id. Do not modify it.
-func (r *replica) memberNodes() map[uint64]catalog.NodeID { return *r.members.Load() }
+func (r *replica) memberNodes() map[uint64]catalog.NodeID { return r.members.Load().nodes }
 
-func (r *replica) setMembers(tablet *catalog.Tablet) {
-	members := make(map[uint64]catalog.NodeID, len(tablet.Replicas))
-	for _, member := range tablet.Replicas {
-		members[member.ID] = member.Node
+// sole reports whether the tablet is to have one replica.
+func (r *replica) sole() bool { return r.members.Load().sole }
+
+func (r *replica) setMembers(running, described *catalog.Tablet) {
+	m := &members{nodes: make(map[uint64]catalog.NodeID, len(running.Replicas)), sole: len(described.Replicas) == 1}
+	for _, member := range running.Replicas {
+		m.nodes[member.ID] = member.Node
 	}
-	r.members.Store(&members)
+	m.listed = slices.ContainsFunc(described.Replicas, func(member catalog.Replica) bool { return member.ID == r.replica })
+	r.members.Store(m)
 }
 
 // StartTablet starts this node's replica of a tablet and returns without
 // waiting for a leader. Starting a running replica does nothing. The tablet's
 // replica list must be the one it was created with.
 func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet) error {
+	return h.startTablet(ctx, table, tablet, &tablet)
+}
+
+// startTablet is StartTablet for a tablet with all replicas that are to run, which
+// are one more than its description has while one of them moves.
+func (h *Host) startTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet, described *catalog.Tablet) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	own := replicaOn(&tablet, h.cfg.NodeID)
@@ -50,7 +74,7 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 		return err
 	}
 	if r, ok := h.replica(tablet.ID); ok {
-		r.setMembers(&tablet)
+		r.setMembers(&tablet, described)
 		if err := r.health(); err != nil {
 			return err
 		}
@@ -75,7 +99,7 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 		group: g, tabletID: tablet.ID, table: table.ID, reads: reads,
 		sm: &tabletSM{group: g, tablet: store, clock: h.clock, reads: reads},
 	}
-	r.setMembers(&tablet)
+	r.setMembers(&tablet, described)
 	h.forwardClock(store)
 	h.mu.Lock()
 	if h.closed {
@@ -84,7 +108,8 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	}
 	h.tablets[tablet.ID] = r
 	h.mu.Unlock()
-	g.lone = len(tablet.Replicas) == 1
+	g.lone.Store(len(tablet.Replicas) == 1)
+	g.learner, g.quick = own.Learner, r.sole() && !g.lone.Load()
 	if err := h.startGroup(ctx, g, founders, store.Applied(), r.sm); err != nil {
 		h.forget(r)
 		return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), err)
@@ -238,6 +263,12 @@ func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage
 	if err != nil {
 		return storage.Result{}, err
 	}
+	r.uses.Add(1)
+	r.proposals.Add(1)
+	defer func() {
+		r.proposed.Store(time.Now().UnixNano())
+		r.proposals.Add(-1)
+	}()
 	r.gate(ctx)
 	command, flight := r.reads.depart(command)
 	entry, err := storage.EncodeCommand(command)
@@ -278,6 +309,7 @@ func (h *Host) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64
 	if err != nil {
 		return err
 	}
+	r.uses.Add(1)
 	if err := r.reads.at(ctx, timestamp); err != nil {
 		return fmt.Errorf("reading tablet %d: %w", id, err)
 	}
@@ -321,6 +353,8 @@ func (h *Host) running(id catalog.TabletID) (*replica, error) {
 		return nil, fmt.Errorf("tablet %d: %w", id, r.health())
 	case !r.isOpen():
 		return nil, fmt.Errorf("tablet %d: %w: the replica is starting", id, ErrNotReady)
+	case isClosed(r.closed) && !r.members.Load().listed:
+		return nil, fmt.Errorf("tablet %d: %w: it has moved", id, ErrTabletNotHere)
 	}
 	return r, nil
 }

@@ -43,6 +43,9 @@ type clientSink struct {
 	batch    sink
 	message  func(*flightproto.Message) error
 	analysis *analysis // measures the query if not nil
+	// resend has the plan sent along also to workers that are thought to know it: in
+	// a changing cluster one after the other may turn out not to.
+	resend bool
 }
 
 // runQuery plans and executes a bound query and hands its rows to a sink. As
@@ -53,6 +56,7 @@ func (g *Server) runQuery(ctx context.Context, id string, j *job, to clientSink)
 	for attempt := 1; ; attempt++ {
 		emitted := false
 		once := to
+		once.resend = attempt > 1
 		once.batch = func(b *columnar.Batch) error {
 			emitted = true
 			return to.batch(b)
@@ -165,6 +169,7 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	defer cancel(nil)
 	defer g.leases.hold(placed.workers, cancel)()
 	r := &run{gw: g, id: id, snap: snap, plan: t.plan, placed: placed, streams: t.streams, brief: t.brief, at: to.snapshot, analysis: to.analysis, abandon: cancel, job: j, memory: queryMemory(ctx)}
+	r.resend = to.resend
 	if r.values, err = t.parameters(j); err != nil {
 		return err
 	}
@@ -260,6 +265,7 @@ type run struct {
 	values        []*pb.Literal                      // of the plan's parameters
 	bind          planner.Binder                     // of those in coordinator fragments; nil for none
 	at            uint64                             // snapshot that all tablets are read at
+	resend        bool                               // see clientSink
 	authorization []byte                             // envelope for the workers
 	brief         bool                               // see template
 	riding        *pb.StartRequest                   // set where a ticket takes the place of the start action
@@ -332,7 +338,7 @@ func (r *run) request(s *start) *pb.StartRequest {
 		return req
 	}
 	req.PlanDigest, req.Parameters = s.digest[:], r.values
-	if !s.known.Load() {
+	if r.resend || !s.known.Load() {
 		req.Plan = s.program
 	}
 	return req

@@ -67,12 +67,16 @@ type (
 
 // The procedures, described where package bind defines them.
 const (
-	CancelQuery = bind.CancelQuery
-	RotateKey   = bind.RotateKey
+	CancelQuery    = bind.CancelQuery
+	RotateKey      = bind.RotateKey
+	SetSetting     = bind.SetSetting
+	MoveReplica    = bind.MoveReplica
+	AbortMove      = bind.AbortMove
+	TransferLeader = bind.TransferLeader
+	DrainNode      = bind.DrainNode
+	ActivateNode   = bind.ActivateNode
+	RemoveNode     = bind.RemoveNode
 )
-
-// SetSetting is the procedure that changes a setting of the cluster.
-const SetSetting = bind.SetSetting
 
 // Parse cuts text into statements; a text of white space and comments has
 // none. `?` placeholders count as $1, $2, ... from left to right. Errors are

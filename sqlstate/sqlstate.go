@@ -55,6 +55,7 @@ const (
 	DuplicateSchema        Code = "42P06"
 	DuplicateTable         Code = "42P07"
 	DuplicateColumn        Code = "42701"
+	DuplicateObject        Code = "42710"
 	DuplicateAlias         Code = "42712"
 	AmbiguousAlias         Code = "42P09"
 	GroupingError          Code = "42803"

@@ -96,6 +96,17 @@ func (s *Snapshot) hold(n int64) {
 	}
 }
 
+// Pins is how many snapshots of the tablet are not released.
+func (t *Tablet) Pins() int {
+	t.pinMu.Lock()
+	defer t.pinMu.Unlock()
+	n := 0
+	for _, pins := range t.pins {
+		n += pins
+	}
+	return n
+}
+
 // Timestamp is what the snapshot was taken at.
 func (s *Snapshot) Timestamp() uint64 { return s.ts }
 

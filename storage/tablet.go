@@ -164,6 +164,17 @@ func (t *Tablet) Applied() uint64 { return t.view.Load().applied }
 // Rows is how many rows are committed and not deleted, at whatever timestamp.
 func (t *Tablet) Rows() uint64 { return t.view.Load().rows }
 
+// Bytes is what the rows take, encoded, deleted ones that are still there included.
+func (t *Tablet) Bytes() int64 {
+	var n int64
+	for _, seg := range t.view.Load().manifest {
+		for _, c := range seg.meta.refs() {
+			n += int64(c.size)
+		}
+	}
+	return n
+}
+
 // LastTimestamp is the greatest timestamp of a commit that is here, 0 for none.
 func (t *Tablet) LastTimestamp() uint64 { return t.view.Load().lastTS }
 

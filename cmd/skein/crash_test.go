@@ -222,16 +222,21 @@ type cluster struct {
 
 // startCluster starts three workers and a gateway, all with further settings.
 func startCluster(t *testing.T, settings ...string) *cluster {
+	return startClusterOf(t, 3, settings...)
+}
+
+// startClusterOf is startCluster with so many workers.
+func startClusterOf(t *testing.T, size int, settings ...string) *cluster {
 	t.Helper()
-	ports := freePorts(t, 8)
-	c := &cluster{t: t, settings: settings, workers: make([]*process, 3), flight: ports[6]}
+	ports := freePorts(t, 2*size+2)
+	c := &cluster{t: t, settings: settings, workers: make([]*process, size), flight: ports[2*size]}
 	var flights []string
-	for i := range 3 {
+	for i := range size {
 		c.members = append(c.members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
 		c.data = append(c.data, t.TempDir())
 		flights = append(flights, ports[2*i+1])
 	}
-	for i := range 3 {
+	for i := range size {
 		c.startWorker(i)
 	}
 	c.gateway = start(t, append([]string{"gateway", "--workers", strings.Join(flights, ","), "--flight", c.flight, "--http", "",

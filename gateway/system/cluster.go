@@ -7,6 +7,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"skein/catalog"
+	"skein/consensus"
 	"skein/flightproto"
 )
 
@@ -45,30 +46,48 @@ func fillTablets(s *State, r *rows) {
 	}
 }
 
-// replicasTable has a row per replica of a tablet.
+// replicasTable has a row per replica of a tablet, those that are on their way to or
+// from a node included. A replica's lag is how many entries of the Raft log it has not
+// applied that the leader has.
 var replicasTable = define("replicas", fillReplicas,
-	number("tablet_id"), number("replica_id"), number("node_id"), text("role"), number("applied_index"),
+	number("tablet_id"), number("replica_id"), number("node_id"), text("role"), number("applied_index"), number("lag"),
 	number("row_count"), number("bytes"))
 
 func fillReplicas(s *State, r *rows) {
 	for _, t := range s.Meta.Tables {
 		for i := range t.Tablets {
-			tablet := &t.Tablets[i]
+			tablet := s.Meta.Running(&t.Tablets[i])
 			leader := s.leader(tablet)
+			var ahead *flightproto.TabletStatus
+			if leader != 0 {
+				ahead = s.replica(leader, tablet.ID)
+			}
 			for _, replica := range tablet.Replicas {
 				status := s.replica(replica.Node, tablet.ID)
 				if status == nil {
-					r.add(tablet.ID, replica.ID, replica.Node, nil, nil, nil, nil)
+					r.add(tablet.ID, replica.ID, replica.Node, nil, nil, nil, nil, nil)
 					continue
 				}
-				role := "follower"
-				if replica.Node == leader {
-					role = "leader"
+				var lag any
+				if ahead != nil {
+					lag = max(ahead.Applied, status.Applied) - status.Applied
 				}
-				r.add(tablet.ID, replica.ID, replica.Node, role, status.Applied, status.Rows, status.Bytes)
+				r.add(tablet.ID, replica.ID, replica.Node, s.role(tablet.ID, replica, leader), status.Applied, lag, status.Rows, status.Bytes)
 			}
 		}
 	}
+}
+
+// role is what a replica is to its group.
+func (s *State) role(tablet catalog.TabletID, replica catalog.Replica, leader catalog.NodeID) string {
+	move, moving := s.Meta.Move(tablet)
+	switch {
+	case replica.Node == leader:
+		return "leader"
+	case moving && move.New.ID == replica.ID && (move.Phase == consensus.MoveJoining || move.Phase == consensus.MovePromoting):
+		return "learner"
+	}
+	return "follower"
 }
 
 // replica is what a worker tells of its replica of a tablet.

@@ -79,6 +79,7 @@ func TestRowsTellTheCluster(t *testing.T) {
 		{"tablets", "key_low", []any{nil}},
 		{"replicas", "role", []any{"leader", nil}},
 		{"replicas", "applied_index", []any{int64(5), nil}},
+		{"replicas", "lag", []any{int64(0), nil}},
 		{"queries", "query_id", []any{"early", "late"}},
 	} {
 		got := column(t, twoNodes(), tc.table, tc.column)

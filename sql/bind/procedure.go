@@ -31,6 +31,18 @@ const (
 	RotateKey Procedure = "skein.rotate_key"
 	// SetSetting gives a setting of the cluster a value, or with NULL its default.
 	SetSetting Procedure = "skein.set_setting"
+	// MoveReplica moves a tablet's replica from one node to another.
+	MoveReplica Procedure = "skein.move_replica"
+	// AbortMove gives up the move of a tablet's replica.
+	AbortMove Procedure = "skein.abort_move"
+	// TransferLeader makes a node lead a tablet that it has a replica of.
+	TransferLeader Procedure = "skein.transfer_leader"
+	// DrainNode moves all replicas away from a node.
+	DrainNode Procedure = "skein.drain_node"
+	// ActivateNode lets a node take replicas again that was drained.
+	ActivateNode Procedure = "skein.activate_node"
+	// RemoveNode removes a drained node from the cluster.
+	RemoveNode Procedure = "skein.remove_node"
 )
 
 // parameter is one of a procedure's.
@@ -48,6 +60,12 @@ var procedures = []struct {
 	{CancelQuery, []parameter{{"query_id", catalog.Text}}},
 	{RotateKey, nil},
 	{SetSetting, []parameter{{"name", catalog.Text}, {"value", catalog.Text}}},
+	{MoveReplica, []parameter{{"tablet", catalog.BigInt}, {"from_node", catalog.BigInt}, {"to_node", catalog.BigInt}}},
+	{AbortMove, []parameter{{"tablet", catalog.BigInt}}},
+	{TransferLeader, []parameter{{"tablet", catalog.BigInt}, {"to_node", catalog.BigInt}}},
+	{DrainNode, []parameter{{"node", catalog.BigInt}}},
+	{ActivateNode, []parameter{{"node", catalog.BigInt}}},
+	{RemoveNode, []parameter{{"node", catalog.BigInt}}},
 }
 
 // parameters are a procedure's.

@@ -32,6 +32,7 @@ type options struct {
 	only                                  string
 	runs, tablets, workers, clients       int
 	soak                                  time.Duration
+	rebalance                             bool
 }
 
 func main() {
@@ -57,6 +58,7 @@ func mainError(ctx context.Context, args []string) (err error) {
 	fs.IntVar(&o.workers, "workers", 3, "workers that are compared with one")
 	fs.IntVar(&o.clients, "clients", 100, "clients at once; 0 for none")
 	fs.DurationVar(&o.soak, "soak", time.Minute, "how long the clients ask, in each of two rounds")
+	fs.BoolVar(&o.rebalance, "rebalance", false, "measure instead how a further worker is filled while clients ask")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -75,6 +77,9 @@ func mainError(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.scratch)) }()
+	if o.rebalance {
+		return rebalance(ctx, o)
+	}
 	return measure(ctx, o)
 }
 
@@ -150,7 +155,11 @@ type answer struct {
 // onCluster runs something on workers that hold TPC-H.
 func onCluster(ctx context.Context, o *options, workers int, do func(*skeinproc.Cluster, *skeinproc.Client) error) (err error) {
 	data := filepath.Join(o.scratch, fmt.Sprint(workers))
-	cluster, err := skeinproc.StartCluster(ctx, o.skein, data, workers)
+	spare := 0
+	if o.rebalance {
+		spare = 1
+	}
+	cluster, err := skeinproc.StartClusterWithSpare(ctx, o.skein, data, workers, spare)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 
 // Cluster is some workers and a gateway, each a process of its own.
 type Cluster struct {
+	binary  string
+	spare   [][]string    // arguments of workers that were not started
 	Address string        // host:port of Flight SQL
 	Startup time.Duration // until it answered
 	data    string
@@ -27,18 +29,26 @@ type Cluster struct {
 
 // StartCluster runs n workers with their data below a directory, and a gateway,
 // and waits until it answers. Further flags go to every process.
-func StartCluster(ctx context.Context, binary, data string, n int, flags ...string) (c *Cluster, err error) {
+func StartCluster(ctx context.Context, binary, data string, n int, flags ...string) (*Cluster, error) {
+	return StartClusterWithSpare(ctx, binary, data, n, 0, flags...)
+}
+
+// StartClusterWithSpare is StartCluster with further workers that are members and
+// not started: StartSpare starts one.
+func StartClusterWithSpare(ctx context.Context, binary, data string, n, spare int, flags ...string) (c *Cluster, err error) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3*n + 2)
+	all := n + spare
+	ports, err := freePorts(3*all + 2)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	c = &Cluster{Address: ports[2*n], data: data, metrics: ports[2*n+1:]}
+	c = &Cluster{Address: ports[2*all], data: data, metrics: ports[2*all+1 : 2*all+2+n], binary: binary}
+	further := ports[2*all+2+n:]
 	var members []string
-	for i := range n {
+	for i := range all {
 		members = append(members, fmt.Sprintf("%d=%s/%s", i+1, ports[2*i], ports[2*i+1]))
 	}
 	defer func() {
@@ -46,10 +56,15 @@ func StartCluster(ctx context.Context, binary, data string, n int, flags ...stri
 			err = errors.Join(err, c.Stop())
 		}
 	}()
-	for i := range n {
+	for i := range all {
 		id := fmt.Sprint(i + 1)
-		if err := c.start(binary, append([]string{"worker", "--node-id", id, "--data", filepath.Join(data, id),
-			"--members", strings.Join(members, ","), "--http", c.metrics[i], "--init-if-empty", "--log-level", "warn"}, flags...)...); err != nil {
+		arguments := append([]string{"worker", "--node-id", id, "--data", filepath.Join(data, id),
+			"--members", strings.Join(members, ","), "--init-if-empty", "--log-level", "warn"}, flags...)
+		if i >= n {
+			c.spare = append(c.spare, append(arguments, "--http", further[i-n]))
+			continue
+		}
+		if err := c.start(binary, append(arguments, "--http", c.metrics[i])...); err != nil {
 			return nil, err
 		}
 	}
@@ -60,6 +75,16 @@ func StartCluster(ctx context.Context, binary, data string, n int, flags ...stri
 	err = c.await(ctx)
 	c.Startup = time.Since(began)
 	return c, err
+}
+
+// StartSpare starts the next of the workers that were left out. It does not wait.
+func (c *Cluster) StartSpare() error {
+	if len(c.spare) == 0 {
+		return errors.New("there is no worker left to start")
+	}
+	arguments := c.spare[0]
+	c.spare = c.spare[1:]
+	return c.start(c.binary, arguments...)
 }
 
 func (c *Cluster) start(binary string, args ...string) error {
