@@ -76,6 +76,9 @@ type view struct {
 	rows     uint64
 	lastTS   uint64
 	hold     holdCounters
+	seal     sealCounters
+	// unfinished is how many transactions are not over.
+	unfinished int
 }
 
 // deadData is what no reader of a view numbered seq or later needs.
@@ -222,7 +225,7 @@ func (t *Tablet) publish() {
 	v := &view{
 		space: st.space, instance: st.instance, applied: st.counters.applied,
 		manifest: st.manifest, keys: st.keys, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS,
-		hold: st.counters.holdCounters,
+		hold: st.counters.holdCounters, seal: st.counters.sealCounters, unfinished: len(st.txns),
 	}
 	for _, tx := range st.txns {
 		if tx.prepared {
