@@ -76,8 +76,9 @@ type Config struct {
 	ScrubEvery time.Duration
 	Logger     *slog.Logger // nil for slog.Default
 
-	files  config.IFS        // of the Raft log; nil for the operating system's
-	repair func(repairPoint) // called in the middle of repairs, for tests
+	files   config.IFS         // of the Raft log; nil for the operating system's
+	repair  func(repairPoint)  // called in the middle of repairs, for tests
+	reshape func(reshapePoint) // the same for splits and merges
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.

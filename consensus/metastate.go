@@ -24,19 +24,20 @@ const rememberedAnswers = 1024
 
 // Kinds of records, the first byte of a key; the rest is a big-endian number.
 const (
-	recordCounters = 'c'
-	recordTable    = 't'
-	recordNode     = 'n'
-	recordAnswer   = 'r'
-	recordRepair   = 'x'
-	recordKeyring  = 'k'
-	recordJob      = 'j'
-	recordCluster  = 'i'
-	recordSeen     = 'h'
-	recordSettings = 's'
-	recordTokens   = 'o'
-	recordSchema   = 'p'
-	recordLease    = 'l'
+	recordCounters  = 'c'
+	recordTable     = 't'
+	recordNode      = 'n'
+	recordAnswer    = 'r'
+	recordRepair    = 'x'
+	recordKeyring   = 'k'
+	recordJob       = 'j'
+	recordCluster   = 'i'
+	recordSeen      = 'h'
+	recordSettings  = 's'
+	recordTokens    = 'o'
+	recordSchema    = 'p'
+	recordLease     = 'l'
+	recordSuccessor = 'f'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -54,6 +55,7 @@ type metaState struct {
 	// leasesChanged says that leases differ from the last snapshot's, though the
 	// version, which they are no part of, does not.
 	leasesChanged bool
+	successors    map[catalog.TabletID]Successor
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -96,17 +98,18 @@ type answerRecord struct {
 
 func newMetaState() *metaState {
 	return &metaState{
-		counters: metaCounters{NextTable: firstTableID, NextTablet: firstTabletID, NextReplica: 1},
-		tables:   map[catalog.TableID]*tableRecord{},
-		names:    map[tableName]catalog.TableID{},
-		nodes:    map[catalog.NodeID]NodeInfo{},
-		repairs:  map[catalog.TabletID]Repair{},
-		jobs:     map[uint64]Job{},
-		seen:     map[catalog.NodeID]Heartbeat{},
-		schemas:  map[string]Schema{},
-		leases:   map[string]gatewayLease{},
-		answers:  map[string][]byte{},
-		dirty:    map[string][]byte{},
+		counters:   metaCounters{NextTable: firstTableID, NextTablet: firstTabletID, NextReplica: 1},
+		tables:     map[catalog.TableID]*tableRecord{},
+		names:      map[tableName]catalog.TableID{},
+		nodes:      map[catalog.NodeID]NodeInfo{},
+		repairs:    map[catalog.TabletID]Repair{},
+		jobs:       map[uint64]Job{},
+		seen:       map[catalog.NodeID]Heartbeat{},
+		schemas:    map[string]Schema{},
+		leases:     map[string]gatewayLease{},
+		answers:    map[string][]byte{},
+		dirty:      map[string][]byte{},
+		successors: map[catalog.TabletID]Successor{},
 	}
 }
 
@@ -188,6 +191,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = dispatch(s, c.Body, func(r *EndJob) (string, func() metaAnswer) {
 			return r.RequestID, func() metaAnswer { return s.endJob(r) }
 		})
+	case MetaReshape, MetaPublishReshape:
+		id, answer = s.applyReshape(c)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -339,6 +344,7 @@ func (s *metaState) removeTable(id catalog.TableID) {
 		s.dropRepair(tablet.ID)
 	}
 	s.abortJobsOf(id)
+	s.dropSuccessorsOf(id)
 	delete(s.tables, id)
 	s.dirty[recordKey(recordTable, uint64(id))] = nil
 }
@@ -415,6 +421,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &j); err == nil {
 			s.jobs[j.ID] = j
 		}
+	case recordSuccessor:
+		var x Successor
+		if err = json.Unmarshal(value, &x); err == nil {
+			s.successors[x.Tablet] = x
+		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
 	case recordCluster:
@@ -489,6 +500,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	for _, id := range slices.Sorted(maps.Keys(s.repairs)) {
 		snap.Repairs = append(snap.Repairs, s.repairs[id])
 	}
+	snap.Successors = s.successorList()
 	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
 		snap.Jobs = append(snap.Jobs, s.jobs[id])
 	}

@@ -110,6 +110,8 @@ type MetaSnapshot struct {
 	Schemas []Schema `json:"schemas,omitempty"`
 
 	leases []gatewayLease
+	// Successors are the tablets that were split or merged, by id.
+	Successors []Successor `json:"successors,omitempty"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

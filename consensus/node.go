@@ -130,6 +130,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	n.cancel = cancel
 	n.loops.Go(func() { reconcile.run(loops) })
 	n.loops.Go(func() { newRepairer(n.host, n.meta).run(loops) })
+	n.loops.Go(func() { newReshaper(n.host, n.meta).run(loops) })
 	n.loops.Go(func() { n.host.scrub(loops) })
 	n.loops.Go(func() { n.register(loops) })
 	return nil

@@ -232,8 +232,69 @@ func (h *Host) removeTablet(ctx context.Context, id catalog.TabletID, replicaID 
 // Propose replicates a command of a tablet hosted here and returns the outcome,
 // which may carry an error for the user. It returns when the command is durable
 // on a quorum and applied here. Commands are idempotent, so Propose repeats
-// them until ctx ends (30 seconds if it has no deadline).
+// them until ctx ends (30 seconds if it has no deadline). While the tablet is
+// sealed a transaction that is new to it waits: for the seal's end, or for
+// ErrTabletReplaced. Ask the tablets that took its place then, which know the
+// outcomes of its transactions.
 func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultPatience)
+		defer cancel()
+	}
+	for {
+		if h.replaced(id) {
+			return storage.Result{}, fmt.Errorf("tablet %d: %w", id, ErrTabletReplaced)
+		}
+		result, err := h.proposeOnce(ctx, id, command)
+		if _, seals := command.(storage.Seal); err != nil || seals || result.Outcome != storage.Sealed {
+			return result, err
+		}
+		if err := h.awaitSeal(ctx, id); err != nil {
+			return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
+		}
+	}
+}
+
+// sealPoll is how often a sealed tablet is looked at.
+const sealPoll = 10 * time.Millisecond
+
+// replaced reports whether the metadata known here has other tablets in the
+// place of one.
+func (h *Host) replaced(id catalog.TabletID) bool {
+	h.mu.Lock()
+	meta := h.meta
+	h.mu.Unlock()
+	return meta != nil && meta.Local().Replaced(id)
+}
+
+// awaitSeal returns when a tablet is not sealed any more, and ErrTabletReplaced
+// when others have taken its place.
+func (h *Host) awaitSeal(ctx context.Context, id catalog.TabletID) error {
+	ticker := time.NewTicker(sealPoll)
+	defer ticker.Stop()
+	for {
+		changed := h.changed.wait()
+		if h.replaced(id) {
+			return ErrTabletReplaced
+		}
+		r, err := h.running(id)
+		if err != nil {
+			return err
+		}
+		if !r.sm.tablet.Seal().Sealed {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the tablet is being split or merged", ErrNotReady)
+		}
+	}
+}
+
+func (h *Host) proposeOnce(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
 	r, err := h.running(id)
 	if err != nil {
 		return storage.Result{}, err

@@ -293,7 +293,7 @@ func readCommand(r *reader, version byte, kind commandKind) Command {
 	case kindBegin:
 		return Begin{Txn: r.string()}
 	case kindSeal:
-		c := Seal{Job: r.uint64(), Epoch: r.uint64(), Timestamp: r.uint64(), Release: r.byte() == 1}
+		c := Seal{Job: r.uint64(), Number: r.uint64(), Timestamp: r.uint64(), Release: r.byte() == 1}
 		c.Bounds = bounds()
 		return c
 	case kindAdopt:

@@ -220,7 +220,7 @@ func TestSealLetsKnownTransactionsFinish(t *testing.T) {
 	insert(t, tab, "before", 10, intsBatch(1))
 	apply(t, tab, Begin{Txn: "begun"}, Begin{Txn: "begun"}, Hold{Session: 3, Until: 90})
 	seal := func(c Seal) Result { t.Helper(); return apply(t, tab, c)[0] }
-	r := seal(Seal{Job: 2, Epoch: 1, Timestamp: 50})
+	r := seal(Seal{Job: 2, Number: 1, Timestamp: 50})
 	if r.Outcome != Sealed || r.Timestamp != 90 || r.Rows != 1 || r.Err != nil {
 		t.Fatalf("%+v", r)
 	}
@@ -243,20 +243,20 @@ func TestSealLetsKnownTransactionsFinish(t *testing.T) {
 	if r := apply(t, tab, Commit{Txn: "begun", Segments: 1, Timestamp: 95})[0]; r.Outcome != Committed || r.Timestamp != 95 {
 		t.Fatalf("%+v", r)
 	}
-	if got := tab.Seal(); !got.Sealed || got.Unfinished != 0 || got.Timestamp != 95 || got.Job != 2 || got.Epoch != 1 {
+	if got := tab.Seal(); !got.Sealed || got.Unfinished != 0 || got.Timestamp != 95 || got.Job != 2 || got.Number != 1 {
 		t.Fatalf("%+v", got)
 	}
-	for _, old := range []Seal{{Job: 1, Epoch: 9}, {Job: 2, Epoch: 0, Release: true}} {
+	for _, old := range []Seal{{Job: 1, Number: 9}, {Job: 2, Number: 0, Release: true}} {
 		if r := seal(old); sqlstate.CodeOf(r.Err) != sqlstate.SerializationFailure {
 			t.Fatalf("%+v: %+v", old, r)
 		}
 	}
 	// A seal outlives a restart, and a transaction that has only begun, too.
-	if r := seal(Seal{Job: 2, Epoch: 2, Release: true}); r.Err != nil || tab.Seal().Sealed {
+	if r := seal(Seal{Job: 2, Number: 2, Release: true}); r.Err != nil || tab.Seal().Sealed {
 		t.Fatalf("%+v", r)
 	}
 	apply(t, tab, Begin{Txn: "late"})
-	seal(Seal{Job: 2, Epoch: 2, Timestamp: 200})
+	seal(Seal{Job: 2, Number: 2, Timestamp: 200})
 	want := tab.Seal()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

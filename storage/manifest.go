@@ -284,7 +284,7 @@ type counters struct {
 func (c counters) encode() []byte {
 	b := []byte{manifestVersion}
 	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS, c.holder, c.until, c.closed,
-		c.sealJob, c.sealEpoch, c.sealed} {
+		c.sealJob, c.sealNumber, c.sealed} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return appendSum(b)
@@ -304,7 +304,7 @@ func decodeCounters(value []byte) (counters, error) {
 		c.holder, c.until, c.closed = readBE64(r), readBE64(r), readBE64(r)
 	}
 	if version > holdManifestVersion {
-		c.sealJob, c.sealEpoch, c.sealed = readBE64(r), readBE64(r), readBE64(r)
+		c.sealJob, c.sealNumber, c.sealed = readBE64(r), readBE64(r), readBE64(r)
 	}
 	return c, r.done()
 }

@@ -23,9 +23,9 @@ type Begin struct{ Txn string }
 // The answer has the outcome Sealed, the timestamp of the seal, and as its Rows
 // the number of transactions that are not over.
 type Seal struct {
-	// Job and Epoch say who seals; a Seal of an earlier job or epoch than one that
-	// was applied before is refused with 40001.
-	Job, Epoch uint64
+	// Job and Number give Seals an order; one that comes before another that was
+	// applied is refused with 40001, so that a late repetition does no harm.
+	Job, Number uint64
 	// Timestamp is the least that the seal has. It gets one above all that has
 	// been read or committed.
 	Timestamp uint64
@@ -41,7 +41,7 @@ func (Seal) txn() string                 { return "" }
 func (c Begin) append(dst []byte) []byte { return appendString(dst, c.Txn) }
 
 func (c Seal) append(dst []byte) []byte {
-	for _, v := range []uint64{c.Job, c.Epoch, c.Timestamp} {
+	for _, v := range []uint64{c.Job, c.Number, c.Timestamp} {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
 	}
 	dst = append(dst, flagByte(c.Release))
@@ -60,8 +60,8 @@ const beginSeq = math.MaxUint32 - 1
 
 // sealCounters are what Seals have done. They are replicated.
 type sealCounters struct {
-	sealJob, sealEpoch uint64 // of the last Seal
-	sealed             uint64 // its timestamp, 0 while the tablet is open
+	sealJob, sealNumber uint64 // of the last Seal
+	sealed              uint64 // its timestamp, 0 while the tablet is open
 }
 
 // SealedError says that a tablet cannot be read at a timestamp, since others
@@ -78,9 +78,9 @@ func (e *SealedError) Error() string {
 
 // SealState is whether a tablet is sealed.
 type SealState struct {
-	Sealed     bool
-	Job, Epoch uint64 // of the last Seal, 0 for none
-	Timestamp  uint64
+	Sealed      bool
+	Job, Number uint64 // of the last Seal, 0 for none
+	Timestamp   uint64
 	// Unfinished is how many transactions are not over.
 	Unfinished int
 }
@@ -89,7 +89,7 @@ type SealState struct {
 func (t *Tablet) Seal() SealState {
 	v := t.view.Load()
 	return SealState{
-		Sealed: v.seal.sealed != 0, Job: v.seal.sealJob, Epoch: v.seal.sealEpoch, Timestamp: v.seal.sealed, Unfinished: v.unfinished,
+		Sealed: v.seal.sealed != 0, Job: v.seal.sealJob, Number: v.seal.sealNumber, Timestamp: v.seal.sealed, Unfinished: v.unfinished,
 	}
 }
 
@@ -103,11 +103,11 @@ func (a *applier) begin(c Begin) (Result, error) {
 
 func (a *applier) seal(c Seal) Result {
 	s := &a.st.counters.sealCounters
-	if c.Job < s.sealJob || (c.Job == s.sealJob && c.Epoch < s.sealEpoch) {
+	if c.Job < s.sealJob || (c.Job == s.sealJob && c.Number < s.sealNumber) {
 		return Result{Outcome: Sealed, Err: sqlstate.New(sqlstate.SerializationFailure,
-			"tablet %d was sealed or opened by job %d in epoch %d, after job %d in epoch %d", a.t.id, s.sealJob, s.sealEpoch, c.Job, c.Epoch)}
+			"tablet %d was sealed or opened by job %d, step %d, after job %d, step %d", a.t.id, s.sealJob, s.sealNumber, c.Job, c.Number)}
 	}
-	s.sealJob, s.sealEpoch = c.Job, c.Epoch
+	s.sealJob, s.sealNumber = c.Job, c.Number
 	switch {
 	case c.Release:
 		s.sealed = 0
