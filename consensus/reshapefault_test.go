@@ -63,6 +63,7 @@ func TestNodeDiesReshaping(t *testing.T) {
 		{JobMerge, reshapeBuilt}, {JobMerge, reshapeSealed}, {JobMerge, reshapeComplete}, {JobMerge, reshapePublished}, {JobMerge, reshapeEnded},
 	} {
 		t.Run(fmt.Sprintf("%s %s", tc.kind, tc.point), func(t *testing.T) {
+			t.Parallel()
 			boot := "boot"
 			c := newCluster(t, 1, func(cfg *NodeConfig) { cfg.Store.Boot = func() string { return boot } })
 			w := childWork{
