@@ -317,7 +317,7 @@ func (s *metaState) publishReshape(r *PublishReshape) metaAnswer {
 	for _, ordinal := range at {
 		detail.Sources = append(detail.Sources, t.Tablets[ordinal])
 	}
-	t.Tablets = tablets
+	t.Tablets, t.Layout = tablets, s.counters.Version+1
 	if err := validateTable(&t); err != nil {
 		return rejected(err)
 	}
