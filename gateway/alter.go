@@ -67,10 +67,19 @@ func (s *sqlService) truncate(ctx context.Context, b *sql.Truncate) error {
 			if err == nil {
 				break
 			}
-			if attempt == changeAttempts || ctx.Err() != nil || sqlstate.CodeOf(err) != sqlstate.SerializationFailure {
+			if attempt == changeAttempts || ctx.Err() != nil || (sqlstate.CodeOf(err) != sqlstate.SerializationFailure && !unplanned(err)) {
 				return causeOf(ctx, err)
 			}
-			sleep(ctx, jitter(changePause<<attempt))
+			if !unplanned(err) {
+				sleep(ctx, jitter(changePause<<attempt))
+				continue
+			}
+			if rerr := s.gw.directory.recover(ctx, attempt, err); rerr != nil {
+				return rerr
+			}
+			if now, ok := s.gw.directory.Current().tableByID(t.ID); ok {
+				t = now // its tablets are others
+			}
 		}
 	}
 	s.gw.directory.Kick()

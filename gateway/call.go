@@ -32,6 +32,8 @@ func (s *sqlService) callOnce(ctx context.Context, c *sql.Call) (int64, error) {
 		return s.callCancel(ctx, c)
 	case sql.RotateKey:
 		return 1, s.gw.rotateKey(ctx)
+	case sql.SplitTablet, sql.MergeTablets:
+		return s.callReshape(ctx, c)
 	}
 	return 0, sqlstate.New(sqlstate.InternalError, "no way to run procedure %s", c.Procedure)
 }

@@ -111,7 +111,7 @@ func (w *tableWriter) tellOthers(ctx context.Context, parts []*writePart, ts uin
 // transact sends one transaction step to a replica of a tablet, going through
 // the replicas until one answers. Steps of a transaction on a tablet that was
 // split or merged meanwhile go to what took its place, which knows the outcome;
-// only a transaction that begins is told.
+// only those that change what the tablet holds are told.
 func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactRequest) (*pb.TransactResponse, error) {
 	tablet := catalog.TabletID(req.GetTabletId())
 	var last error
@@ -119,7 +119,7 @@ func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactR
 	if req.Authorization, err = g.sign(ctx, req.GetTransactionId()); err != nil {
 		return nil, err
 	}
-	begins := req.GetStep() == pb.TransactRequest_BEGIN
+	begins := req.GetStep() == pb.TransactRequest_BEGIN || req.GetStep() == pb.TransactRequest_TRUNCATE
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
 		if now := snap.meta.Follow(tablet); len(now) > 0 && !begins {
 			tablet = now[0]

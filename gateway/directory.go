@@ -99,6 +99,11 @@ func (d *directory) addresses() []string {
 // meta asks the meta group through one worker after the other until one
 // answers. Requests carry ids, so asking twice is harmless.
 func (d *directory) meta(ctx context.Context, command string, request, reply any) error {
+	return d.metaAt(ctx, d.addresses(), command, request, reply)
+}
+
+// metaAt is meta for commands that only some workers can carry out.
+func (d *directory) metaAt(ctx context.Context, addresses []string, command string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", command, err)
@@ -108,7 +113,7 @@ func (d *directory) meta(ctx context.Context, command string, request, reply any
 		return err
 	}
 	last := error(sqlstate.New(sqlstate.CannotConnectNow, "no worker is known"))
-	for _, addr := range d.addresses() {
+	for _, addr := range addresses {
 		conn, err := d.workers.conn(addr)
 		if err != nil {
 			last = err

@@ -118,7 +118,7 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		if err == nil {
 			continue
 		}
-		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
+		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || !unplanned(err) {
 			return s.ifDropped(ctx, err, scanned(q.jobs[i].root, nil)...)
 		}
 		stmt, err := s.rebind(ctx, q.stmt, min(replans+1, 3), err)

@@ -67,8 +67,10 @@ type (
 
 // The procedures, described where package bind defines them.
 const (
-	CancelQuery = bind.CancelQuery
-	RotateKey   = bind.RotateKey
+	CancelQuery  = bind.CancelQuery
+	RotateKey    = bind.RotateKey
+	SplitTablet  = bind.SplitTablet
+	MergeTablets = bind.MergeTablets
 )
 
 // Parse cuts text into statements; a text of white space and comments has

@@ -19,6 +19,7 @@ import (
 func newAdmin() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Look after running queries and a node's data"}
 	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey())
+	cmd.AddCommand(newReshape()...)
 	return cmd
 }
 

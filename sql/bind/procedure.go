@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -28,17 +29,60 @@ const (
 	CancelQuery Procedure = "skein.cancel_query"
 	// RotateKey has the cluster sign with a new key.
 	RotateKey Procedure = "skein.rotate_key"
+	// SplitTablet splits a tablet, in the middle of its rows or at a key, and
+	// MergeTablets joins two neighbours.
+	SplitTablet  Procedure = "skein.split_tablet"
+	MergeTablets Procedure = "skein.merge_tablets"
 )
 
-// arguments are the types of a procedure's arguments.
-func (p Procedure) arguments() ([]arrow.DataType, bool) {
-	switch p {
-	case CancelQuery:
-		return []arrow.DataType{catalog.Text}, true
-	case RotateKey:
-		return nil, true
+// parameter is one of a procedure's.
+type parameter struct {
+	name string
+	dt   arrow.DataType
+}
+
+// procedures are the parameters of each procedure, in the order in which hints
+// list them. It is never changed.
+var procedures = []struct {
+	name       Procedure
+	parameters []parameter
+	optional   int // of the last ones
+}{
+	{CancelQuery, []parameter{{"query_id", catalog.Text}}, 0},
+	{RotateKey, nil, 0},
+	{SplitTablet, []parameter{{"tablet", catalog.BigInt}, {"key", catalog.Text}}, 1},
+	{MergeTablets, []parameter{{"tablet", catalog.BigInt}, {"next_tablet", catalog.BigInt}}, 0},
+}
+
+// parameters are a procedure's, those of a number of arguments.
+func (p Procedure) parameters(arguments int) ([]parameter, bool) {
+	for _, known := range procedures {
+		if all := len(known.parameters); known.name == p && arguments <= all && arguments >= all-known.optional {
+			return known.parameters[:arguments], true
+		}
 	}
 	return nil, false
+}
+
+// usage says how a procedure is called, or what can be called if it is none.
+func (p Procedure) usage() string {
+	list := make([]string, 0, len(procedures))
+	for _, known := range procedures {
+		parameters := make([]string, 0, len(known.parameters))
+		for i, each := range known.parameters {
+			text := each.name + " " + catalog.TypeName(each.dt)
+			if i >= len(known.parameters)-known.optional {
+				text = "[" + text + "]"
+			}
+			parameters = append(parameters, text)
+		}
+		signature := fmt.Sprintf("%s(%s)", known.name, strings.Join(parameters, ", "))
+		if known.name == p {
+			return signature
+		}
+		list = append(list, signature)
+	}
+	return strings.Join(list, ", ")
 }
 
 func (b *binder) callProcedure(stmt *pgquery.CallStmt) (*Call, error) {
@@ -50,14 +94,14 @@ func (b *binder) callProcedure(stmt *pgquery.CallStmt) (*Call, error) {
 		return nil, err
 	}
 	name := strings.Join(stringsOf(f.Funcname), ".")
-	types, known := Procedure(name).arguments()
-	if !known || len(types) != len(f.Args) {
+	parameters, known := Procedure(name).parameters(len(f.Args))
+	if !known {
 		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "procedure %s with %d arguments does not exist", name, len(f.Args)).
-			WithHint("There are %s(query_id TEXT) and %s().", CancelQuery, RotateKey)
+			WithHint("There is %s.", Procedure(name).usage())
 	}
-	out := &Call{Procedure: Procedure(name), Args: make([]planner.Expr, len(types))}
+	out := &Call{Procedure: Procedure(name), Args: make([]planner.Expr, len(parameters))}
 	for i, n := range f.Args {
-		e, err := b.constantExpr(n, types[i], "an argument of "+name)
+		e, err := b.constantExpr(n, parameters[i].dt, "an argument of "+name)
 		if err != nil {
 			return nil, err
 		}
