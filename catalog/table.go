@@ -46,6 +46,8 @@ type Table struct {
 	Partitioning Partitioning `json:"partitioning"`
 	Replicas     int          `json:"replicas"`
 	Tablets      []Tablet     `json:"tablets"` // layout order: ascending bucket or range
+	// ManualSplit says that tablets are split and merged only when somebody asks.
+	ManualSplit bool `json:"manual_split,omitempty"`
 	// Layout is the metadata version that last changed which tablets there are, 0
 	// while they are those that the table was created with.
 	Layout uint64 `json:"layout,omitempty"`

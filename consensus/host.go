@@ -76,9 +76,10 @@ type Config struct {
 	ScrubEvery time.Duration
 	Logger     *slog.Logger // nil for slog.Default
 
-	files   config.IFS         // of the Raft log; nil for the operating system's
-	repair  func(repairPoint)  // called in the middle of repairs, for tests
-	reshape func(reshapePoint) // the same for splits and merges
+	files       config.IFS         // of the Raft log; nil for the operating system's
+	repair      func(repairPoint)  // called in the middle of repairs, for tests
+	reshape     func(reshapePoint) // the same for splits and merges
+	surveyEvery time.Duration      // 0 for the default, for tests
 }
 
 // TLSFiles names PEM files for mutual TLS between nodes.

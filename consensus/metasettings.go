@@ -38,9 +38,9 @@ const (
 )
 
 // clusterSettings are all settings, by name.
-var clusterSettings = []Setting{
+var clusterSettings = append([]Setting{
 	{SettingMetaVoters, "3", "how many nodes vote in the meta group, if there are so many", oneOf("1", "3", "5")},
-}
+}, reshapeSettings...)
 
 // Settings lists the settings that there are, by name.
 func Settings() []Setting {

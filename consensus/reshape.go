@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,20 @@ type reshaper struct {
 	driving map[uint64]bool // jobs
 	failed  map[uint64]time.Time
 	drivers sync.WaitGroup
+
+	// What follows is of surveys. refused has the layouts, plus one, in which a
+	// tablet could not be split.
+	surveyEvery time.Duration
+	surveyed    time.Time
+	loads       map[catalog.TabletID]*tabletLoad
+	refused     map[catalog.TabletID]uint64
 }
 
 func newReshaper(h *Host, m *Meta) *reshaper {
-	return &reshaper{host: h, meta: m, driving: map[uint64]bool{}, failed: map[uint64]time.Time{}}
+	return &reshaper{
+		host: h, meta: m, driving: map[uint64]bool{}, failed: map[uint64]time.Time{},
+		surveyEvery: cmp.Or(h.cfg.surveyEvery, surveyEvery), refused: map[catalog.TabletID]uint64{},
+	}
 }
 
 // run works until ctx ends, and returns when all drivers have stopped.
@@ -117,6 +128,7 @@ func (r *reshaper) pass(ctx context.Context) {
 		})
 	}
 	r.openForgotten(ctx, snapshot)
+	r.survey(ctx, snapshot)
 }
 
 func (r *reshaper) leads(id catalog.TabletID) bool {

@@ -73,10 +73,11 @@ func (c *testCluster) load(on catalog.NodeID, table catalog.TableID, first int64
 		rng := rand.New(rand.NewPCG(uint64(w), 3))
 		l.done.Go(func() {
 			for !isClosed(l.stop) {
-				key, replace := l.keys.Add(1)-1, false
+				key, replace := l.keys.Load(), false
 				if rng.IntN(4) == 0 && key > 8 {
-					l.keys.Add(-1)
-					key, replace = rng.Int64N(key-4), true
+					key, replace = rng.Int64N(key-8), true // of those there for sure, with 4 writers
+				} else {
+					key = l.keys.Add(1) - 1
 				}
 				began := time.Now()
 				r, err := routed(testContext(l.t), l.n, l.table, key, replace)
@@ -320,7 +321,10 @@ func TestReshapeWaitsForTransactions(t *testing.T) {
 	job := c.reshape(1, JobSplit, &catalog.Splitter{Columns: []int{1}, Key: keyOf(50)}, source)
 	n := c.nodes[1]
 	var now Job
-	c.eventually(n, func() bool { now, _ = n.Meta().Local().Job(job.ID); return now.Note == "waits for transaction slow to end" }, "the job says %+v", &now)
+	c.eventually(n, func() bool {
+		now, _ = n.Meta().Local().Job(job.ID)
+		return now.Note == "waits for transaction slow to end"
+	}, "the job says %+v", &now)
 	c.seed(1, table, 100, 10) // others go on
 	command, err := insertOf(n, table, 110)
 	if err != nil {

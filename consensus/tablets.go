@@ -26,6 +26,8 @@ type replica struct {
 	sm       *tabletSM
 	reads    *reads
 	damage   atomic.Pointer[error] // why the replica must be rebuilt
+
+	operations atomic.Uint64 // reads and proposals of this node
 }
 
 // memberNodes are the group's members by Raft replica id. Do not modify it.
@@ -299,6 +301,7 @@ func (h *Host) proposeOnce(ctx context.Context, id catalog.TabletID, command sto
 	if err != nil {
 		return storage.Result{}, err
 	}
+	r.operations.Add(1)
 	r.gate(ctx)
 	command, flight := r.reads.depart(command)
 	entry, err := storage.EncodeCommand(command)
@@ -339,6 +342,7 @@ func (h *Host) ReadAt(ctx context.Context, id catalog.TabletID, timestamp uint64
 	if err != nil {
 		return err
 	}
+	r.operations.Add(1)
 	if err := r.reads.at(ctx, timestamp); err != nil {
 		return fmt.Errorf("reading tablet %d: %w", id, err)
 	}

@@ -33,7 +33,7 @@ func (s *sqlService) alterTable(ctx context.Context, b *sql.AlterTable) error {
 			return err
 		}
 		request.Actions = append(request.Actions, consensus.AlterAction{
-			Kind: kind, Name: a.Name, NewName: a.NewName, Column: a.Column, Quiet: a.Quiet,
+			Kind: kind, Name: a.Name, NewName: a.NewName, Column: a.Column, Quiet: a.Quiet, On: a.On,
 		})
 	}
 	var reply consensus.TableReply
@@ -55,6 +55,8 @@ func alterKind(k bind.AlterKind) (consensus.AlterKind, error) {
 		return consensus.AlterRenameTable, nil
 	case bind.SetSchema:
 		return consensus.AlterSetSchema, nil
+	case bind.SetAutoSplit:
+		return consensus.AlterAutoSplit, nil
 	}
 	return "", sqlstate.New(sqlstate.InternalError, "no way to %s", k)
 }

@@ -167,6 +167,15 @@ func (t *Tablet) Applied() uint64 { return t.view.Load().applied }
 // Rows is how many rows are committed and not deleted, at whatever timestamp.
 func (t *Tablet) Rows() uint64 { return t.view.Load().rows }
 
+// Bytes is about how much its segments take, encoded.
+func (t *Tablet) Bytes() uint64 {
+	n := uint64(0)
+	for _, s := range t.view.Load().manifest {
+		n += uint64(s.meta.head + s.meta.bytes)
+	}
+	return n
+}
+
 // LastTimestamp is the greatest timestamp of a commit that is here, 0 for none.
 func (t *Tablet) LastTimestamp() uint64 { return t.view.Load().lastTS }
 
