@@ -86,6 +86,8 @@ func (b *binder) boolOption(def *pgquery.DefElem) (bool, error) {
 		text = strconv.Itoa(int(v.Integer.Ival))
 	case *pgquery.Node_Boolean:
 		text = strconv.FormatBool(v.Boolean.Boolval)
+	case *pgquery.Node_TypeName: // as the grammar takes bare words that are not reserved
+		text = strings.Join(stringsOf(v.TypeName.Names), ".")
 	}
 	switch strings.ToLower(text) {
 	case "true", "on", "1":
