@@ -103,7 +103,11 @@ func (s *MetaSnapshot) Follow(id catalog.TabletID) []catalog.TabletID {
 	}
 	var all []catalog.TabletID
 	for _, next := range s.Successors[at].Followers { // whose ids are greater: there is no circle
-		all = append(all, s.Follow(next)...)
+		for _, id := range s.Follow(next) {
+			if !slices.Contains(all, id) { // as after a split whose tablets were merged
+				all = append(all, id)
+			}
+		}
 	}
 	return all
 }
