@@ -145,3 +145,66 @@ func TestSplitAndMergeUnderStatements(t *testing.T) {
 		t.Fatalf("admin split: %d, %s", code, stderr)
 	}
 }
+
+// The same in a cluster with three replicas of each tablet, of whose workers one
+// dies while it may be driving the split, and comes back.
+func TestSplitInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	cluster.awaitWorkers()
+	c := dial(t, cluster.flight)
+	eventually(t, "creating a table", func(ctx context.Context) error {
+		_, err := c.Exec(ctx, "CREATE TABLE IF NOT EXISTS s (k BIGINT PRIMARY KEY, v BIGINT) WITH (tablets = 1, replicas = 3)")
+		return err
+	})
+	mustExec(t, c, "INSERT INTO s SELECT g, 1 FROM generate_series(0, 9999) AS s (g)")
+	f := &traffic{t: t}
+	f.rows.Store(10_000)
+	f.loop(cluster.flight, func(ctx context.Context, c *client.Client, n int64) error {
+		f.rows.Add(1)
+		return f.exec(ctx, c, 1, "INSERT INTO s VALUES (%d, 1)", 1_000_000+n)
+	})
+	f.loop(cluster.flight, func(ctx context.Context, c *client.Client, n int64) error {
+		lines, err := query(ctx, c, "SELECT count(*) FROM s WHERE k < 10000")
+		if err == nil && lines[0] != "10000" {
+			err = fmt.Errorf("a snapshot is torn: %v", lines)
+		}
+		return err
+	})
+	mustExec(t, c, fmt.Sprintf("CALL skein.split_tablet(%s)", tabletsOf(t, c, "s")[0]))
+	f.end()
+	t.Logf("%d statements, the longest took %v", f.done.Load(), time.Duration(f.longest.Load()))
+	leaders, err := query(testContext(t), c, "SELECT leader_node FROM skein.tablets ORDER BY tablet_id LIMIT 1")
+	if err != nil || len(leaders) != 1 || leaders[0] == "" {
+		t.Fatalf("the leader is %v, %v", leaders, err)
+	}
+	node := int(leaders[0][0] - '1')
+	split, call := make(chan error, 1), fmt.Sprintf("CALL skein.split_tablet(%s)", tabletsOf(t, c, "s")[0])
+	other := dial(t, cluster.flight)
+	go func() {
+		_, err := other.Exec(context.Background(), call)
+		split <- err
+	}()
+	eventually(t, "seeing the job", func(ctx context.Context) error {
+		lines, err := query(ctx, c, "SELECT 1 FROM skein.jobs WHERE state = 'running'")
+		if err == nil && len(lines) == 0 {
+			err = fmt.Errorf("no job runs")
+		}
+		return err
+	})
+	cluster.workers[node].kill()
+	if err := <-split; err != nil {
+		t.Fatal(err)
+	}
+	cluster.startWorker(node)
+	eventually(t, "reading all rows", func(ctx context.Context) error {
+		lines, err := query(ctx, c, "SELECT count(*), count(DISTINCT k) FROM s")
+		if want := fmt.Sprintf("%d,%d", f.rows.Load(), f.rows.Load()); err == nil && lines[0] != want {
+			t.Fatalf("there are %v, not %s", lines, want)
+		}
+		return err
+	})
+	if got := tabletsOf(t, c, "s"); len(got) != 3 {
+		t.Fatalf("tablets %v", got)
+	}
+}
