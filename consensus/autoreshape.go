@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"time"
 
@@ -78,6 +79,7 @@ func (r *reshaper) survey(ctx context.Context, snapshot *MetaSnapshot) {
 		}
 	}
 	r.loads = loads
+	maps.DeleteFunc(r.refused, func(id catalog.TabletID, _ uint64) bool { return loads[id] == nil })
 	if snapshot.value(SettingAutoSplit) != "true" {
 		return
 	}

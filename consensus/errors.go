@@ -16,6 +16,9 @@ var (
 	// ErrTabletReplaced: the tablet was split or merged, and the call has had no
 	// effect. Refresh the metadata and ask the tablets that took its place.
 	ErrTabletReplaced = errors.New("other tablets have taken the tablet's place")
+	// ErrOtherTablet: the tablet runs here with other bounds or for another table than
+	// it was to be started with. Ids are never reused, so one of the two is wrong.
+	ErrOtherTablet = errors.New("the tablet runs here with another description")
 	// ErrNotReady: the replica or the node is starting or stopping. Retry soon.
 	ErrNotReady = errors.New("not ready")
 	// ErrUnavailable: no quorum answered in time. A proposal that ends so may or

@@ -34,6 +34,8 @@ const (
 	longTransaction = time.Second
 	// smallRound is how many changes are left for the time when writers wait.
 	smallRound = 4096
+	// reshapeSpace must be free on the driver's disk beyond the store's own reserve.
+	reshapeSpace = 256 << 20
 	// retireAfter is how long the sources of a published job stay for readers that
 	// have not heard of it.
 	retireAfter = 2 * time.Second
@@ -220,7 +222,7 @@ func (r *reshaper) drive(ctx context.Context, job Job) error {
 // hopeless reports whether an error would come again.
 func hopeless(err error) bool {
 	switch sqlstate.CodeOf(err) {
-	case sqlstate.FeatureNotSupported, sqlstate.UndefinedObject, sqlstate.DataCorrupted, sqlstate.ProgramLimitExceeded:
+	case sqlstate.FeatureNotSupported, sqlstate.UndefinedObject, sqlstate.DataCorrupted, sqlstate.ProgramLimitExceeded, sqlstate.DiskFull:
 		return true
 	}
 	return false
@@ -382,6 +384,10 @@ func (d *reshape) adopt(ctx context.Context, step storage.CopyStep) error {
 	command.Txn = fmt.Sprintf("adopt-%d-%d-%d", d.job.ID, d.job.Epoch, d.adopts)
 	d.adopts++
 	if step.Segment != nil {
+		// A replica stops where it cannot write, so a disk that fills up ends the job.
+		if err := d.host.cfg.Store.CheckSpaceFor(reshapeSpace); err != nil {
+			return err
+		}
 		parts := step.Segment.Parts()
 		if len(parts) == 1 {
 			command.Inline = parts[0]

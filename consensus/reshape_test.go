@@ -383,3 +383,23 @@ func TestReshapeIsAborted(t *testing.T) {
 		t.Fatalf("the table is %+v", now)
 	}
 }
+
+// A tablet is started with one description: again is fine, with other rows not.
+func TestTabletsKeepTheirBounds(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.start(1)
+	c.ready()
+	table, other := c.create(1, hashBuckets("t", 1)), c.create(1, hashBuckets("o", 1))
+	h := c.nodes[1].Host()
+	tablet := table.Tablets[0]
+	if err := h.StartTablet(testContext(t), table, tablet); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.StartTablet(testContext(t), other, tablet); !errors.Is(err, ErrOtherTablet) {
+		t.Fatalf("of another table: %v", err)
+	}
+	tablet.BucketHigh--
+	if err := h.StartTablet(testContext(t), table, tablet); !errors.Is(err, ErrOtherTablet) {
+		t.Fatalf("with other buckets: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,7 +28,8 @@ type replica struct {
 	reads    *reads
 	damage   atomic.Pointer[error] // why the replica must be rebuilt
 
-	operations atomic.Uint64 // reads and proposals of this node
+	operations atomic.Uint64  // reads and proposals of this node
+	described  catalog.Tablet // as it was started with: its bounds never change
 }
 
 // memberNodes are the group's members by Raft replica id. Do not modify it.
@@ -42,8 +44,9 @@ func (r *replica) setMembers(tablet *catalog.Tablet) {
 }
 
 // StartTablet starts this node's replica of a tablet and returns without
-// waiting for a leader. Starting a running replica does nothing. The tablet's
-// replica list must be the one it was created with.
+// waiting for a leader. Starting a running replica again does nothing, but is
+// ErrOtherTablet where the description gives it other rows. The tablet's replica
+// list must be the one it was created with.
 func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
@@ -52,6 +55,9 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 		return err
 	}
 	if r, ok := h.replica(tablet.ID); ok {
+		if r.table != table.ID || !sameBounds(&r.described, &tablet) {
+			return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), ErrOtherTablet)
+		}
 		r.setMembers(&tablet)
 		if err := r.health(); err != nil {
 			return err
@@ -74,7 +80,7 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	reads := newReads(g, store, h.clock)
 	g.yield = reads.release
 	r := &replica{
-		group: g, tabletID: tablet.ID, table: table.ID, reads: reads,
+		group: g, tabletID: tablet.ID, table: table.ID, reads: reads, described: tablet,
 		sm: &tabletSM{group: g, tablet: store, clock: h.clock, reads: reads},
 	}
 	r.setMembers(&tablet)
@@ -96,6 +102,11 @@ func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet cat
 	h.mu.Unlock()
 	h.changed.notify()
 	return nil
+}
+
+// sameBounds reports whether two descriptions give a tablet the same rows.
+func sameBounds(a, b *catalog.Tablet) bool {
+	return a.BucketLow == b.BucketLow && a.BucketHigh == b.BucketHigh && bytes.Equal(a.KeyLow, b.KeyLow) && bytes.Equal(a.KeyHigh, b.KeyHigh)
 }
 
 // replaceOld removes an earlier replica of a tablet, running or not, when
