@@ -68,6 +68,10 @@ bench-rebalance: build ## A fourth worker joins three with 24 tablets of TPC-H a
 bench-store: build ## Ingest, scans, point reads, disk and memory against DuckDB; bench-tpch makes its data
 	cd bench && $(GO) build -tags duckdb_arrow -o bin/store ./cmd/store && ./bin/store --skein ../bin/skein $(BENCH_FLAGS)
 
+.PHONY: bench-split
+bench-split: build ## The split of a tablet of a million rows while statements run on it
+	cd bench && $(GO) build -o bin/split ./cmd/split && ./bin/split --skein ../bin/skein $(BENCH_FLAGS)
+
 .PHONY: bench-diff
 bench-diff: build ## N=10000 random queries of SEED=1 on Skein and DuckDB, differences shrunk
 	cd bench && $(GO) build -o bin/sqldiff ./cmd/sqldiff && ./bin/sqldiff --skein ../bin/skein --seed $(SEED) --n $(N) $(BENCH_FLAGS)

@@ -46,6 +46,11 @@ type Table struct {
 	Partitioning Partitioning `json:"partitioning"`
 	Replicas     int          `json:"replicas"`
 	Tablets      []Tablet     `json:"tablets"` // layout order: ascending bucket or range
+	// ManualSplit says that tablets are split and merged only when somebody asks.
+	ManualSplit bool `json:"manual_split,omitempty"`
+	// Layout is the metadata version that last changed which tablets there are, 0
+	// while they are those that the table was created with.
+	Layout uint64 `json:"layout,omitempty"`
 	// NextColumnID is the id of the next column to be added, 0 in descriptors
 	// whose columns have no ids.
 	NextColumnID int `json:"next_column_id,omitempty"`

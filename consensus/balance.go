@@ -96,7 +96,7 @@ func (b *balancer) report(ctx context.Context) error {
 		if !r.leads() || !r.isOpen() || r.health() != nil {
 			continue
 		}
-		list = append(list, TabletReport{Tablet: r.tabletID, Bytes: rough(r.sm.tablet.Bytes()), Load: rough(int64(this.load))})
+		list = append(list, TabletReport{Tablet: r.tabletID, Bytes: rough(int64(r.sm.tablet.Bytes())), Load: rough(int64(this.load))})
 	}
 	b.used = now
 	if slices.Equal(list, b.meta.Local().Reports[b.host.cfg.NodeID]) {

@@ -13,6 +13,12 @@ var (
 	// ErrTabletNotHere: this node hosts no replica of the tablet. Refresh the
 	// metadata and ask another node.
 	ErrTabletNotHere = errors.New("tablet has no replica on this node")
+	// ErrTabletReplaced: the tablet was split or merged, and the call has had no
+	// effect. Refresh the metadata and ask the tablets that took its place.
+	ErrTabletReplaced = errors.New("other tablets have taken the tablet's place")
+	// ErrOtherTablet: the tablet runs here with other bounds or for another table than
+	// it was to be started with. Ids are never reused, so one of the two is wrong.
+	ErrOtherTablet = errors.New("the tablet runs here with another description")
 	// ErrNotReady: the replica or the node is starting or stopping. Retry soon.
 	ErrNotReady = errors.New("not ready")
 	// ErrUnavailable: no quorum answered in time. A proposal that ends so may or
@@ -53,6 +59,8 @@ func SQLState(err error) *sqlstate.Error {
 		return sqlstate.New(sqlstate.ConnectionFailure, "%w", err).WithHint("Refresh the table's placement and retry.")
 	case errors.Is(err, ErrNotTransferred):
 		return sqlstate.New(sqlstate.ObjectNotInState, "%w", err).WithHint("See skein.replicas for whether that replica runs and how far it is behind, and retry.")
+	case errors.Is(err, ErrTabletReplaced):
+		return sqlstate.New(sqlstate.SerializationFailure, "%w", err).WithHint("Run the statement again.")
 	case errors.Is(err, ErrNotReady):
 		return sqlstate.New(sqlstate.CannotConnectNow, "%w", err).WithHint("Retry in a moment.")
 	case errors.Is(err, ErrUnavailable):

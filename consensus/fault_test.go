@@ -38,6 +38,8 @@ type childWork struct {
 	Hit     int64 // dies when it has come to the point so often
 	Repair  changePoint
 	Drain   time.Duration
+	Reshape reshapePoint
+	Kind    JobKind // of the job that a lone node does after its inserts
 	// First is the first of the keys that a lone node inserts, after it has made
 	// the table if it is 1; 0 to insert none and wait for death.
 	First, Keys int64
@@ -58,6 +60,11 @@ func (w childWork) config() NodeConfig {
 	}
 	cfg.Host.repair = func(p changePoint) {
 		if p == w.Repair {
+			die()
+		}
+	}
+	cfg.Host.reshape = func(p reshapePoint) {
+		if p == w.Reshape {
 			die()
 		}
 	}
@@ -91,6 +98,9 @@ func (w childWork) run() error {
 	}
 	if err := n.WaitReady(ctx); err != nil {
 		return err
+	}
+	if w.Kind != "" {
+		return w.reshapes(ctx, n)
 	}
 	if w.First == 0 {
 		<-ctx.Done()

@@ -85,8 +85,10 @@ type Config struct {
 	ScrubEvery time.Duration
 	Logger     *slog.Logger // nil for slog.Default
 
-	files  config.IFS        // of the Raft log; nil for the operating system's
-	repair func(changePoint) // called in the middle of repairs and moves, for tests
+	files       config.IFS         // of the Raft log; nil for the operating system's
+	repair      func(changePoint)  // called in the middle of repairs and moves, for tests
+	reshape     func(reshapePoint) // the same for splits and merges
+	surveyEvery time.Duration      // 0 for the default, for tests
 }
 
 func (c *Config) setDefaults() {

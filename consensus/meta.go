@@ -298,6 +298,12 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.ClaimJob)
 	case MetaAdvanceJob:
 		return handle(ctx, command, body, m.AdvanceJob)
+	case MetaSplitTablet:
+		return handle(ctx, command, body, m.SplitTablet)
+	case MetaReshape:
+		return handle(ctx, command, body, m.ReshapeTablets)
+	case MetaPublishReshape:
+		return handle(ctx, command, body, m.PublishReshape)
 	case MetaEndJob:
 		return handle(ctx, command, body, m.EndJob)
 	case MetaMoveReplica:

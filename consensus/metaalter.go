@@ -29,6 +29,7 @@ const (
 	AlterRenameColumn AlterKind = "rename_column"
 	AlterRenameTable  AlterKind = "rename_table"
 	AlterSetSchema    AlterKind = "set_schema"
+	AlterAutoSplit    AlterKind = "auto_split" // whether tablets are split and merged unasked
 )
 
 // AlterAction is one step of an AlterTable.
@@ -40,6 +41,7 @@ type AlterAction struct {
 	// Quiet makes adding a column that exists, or dropping one that does not, do
 	// nothing.
 	Quiet bool `json:"quiet,omitempty"`
+	On    bool `json:"on,omitempty"` // of AlterAutoSplit
 }
 
 // AlterTable changes a table. Workers follow soon after; a statement planned
@@ -104,6 +106,10 @@ func (s *metaState) alter(t *catalog.Table, a *AlterAction) (bool, *sqlstate.Err
 		return true, nil
 	case AlterSetSchema:
 		return s.setSchema(t, a.NewName)
+	case AlterAutoSplit:
+		changed := t.ManualSplit == a.On
+		t.ManualSplit = !a.On
+		return changed, nil
 	}
 	return false, sqlstate.New(sqlstate.InvalidParameter, "unknown way %q to alter a table", a.Kind)
 }

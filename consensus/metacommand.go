@@ -72,7 +72,7 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 	switch c.Command {
 	case MetaCreateTable, MetaPublishTable, MetaDropTable, MetaAlterTable, MetaRegisterNode, MetaAddKey,
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
-		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob,
+		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob, MetaReshape, MetaPublishReshape,
 		MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove, MetaReportTablets,
 		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting,
 		MetaCreateSchema, MetaDropSchema, MetaLeaseGateway, MetaEndSessions:

@@ -224,6 +224,9 @@ func (s *metaState) claimJob(r *ClaimJob) metaAnswer {
 	if r.Owner == 0 {
 		return rejected(sqlstate.New(sqlstate.InvalidParameter, "a job is claimed by a node"))
 	}
+	if err := s.beginReshape(&job); err != nil {
+		return rejected(err)
+	}
 	job.Owner, job.UpdatedUnixMS = r.Owner, r.AtUnixMS
 	job.Epoch++
 	return s.acceptedJob(job)
@@ -249,7 +252,13 @@ func (s *metaState) endJob(r *EndJob) metaAnswer {
 	if r.State != JobDone && r.State != JobAborted {
 		return rejected(sqlstate.New(sqlstate.InvalidParameter, "a job cannot end as %q", r.State))
 	}
-	job.State, job.Error, job.Note, job.UpdatedUnixMS = r.State, r.Error, "", r.AtUnixMS
+	if _, reshapes := job.Reshape(); reshapes && (job.Phase == PhasePublished) != (r.State == JobDone) {
+		return rejected(sqlstate.New(sqlstate.ObjectNotInState, "job %d cannot be %s in phase %q", r.ID, r.State, job.Phase))
+	}
+	job.State, job.Error, job.UpdatedUnixMS = r.State, r.Error, r.AtUnixMS
+	if r.State == JobAborted {
+		job.Note = "" // it waits for nothing any more
+	}
 	return s.acceptedJob(job)
 }
 

@@ -20,14 +20,14 @@ func TestJobsStepThroughTheirPhases(t *testing.T) {
 	create := func(tablets ...catalog.TabletID) metaAnswer {
 		n++
 		return applyTo(t, s, MetaCreateJob, CreateJob{
-			RequestID: fmt.Sprint("create", n), Kind: JobMerge, Tablets: tablets, Phase: "planned", Detail: json.RawMessage(`{"x":1}`), AtUnixMS: 5,
+			RequestID: fmt.Sprint("create", n), Kind: JobMove, Tablets: tablets, Phase: "planned", Detail: json.RawMessage(`{"x":1}`), AtUnixMS: 5,
 		})
 	}
 	mustReject(t, create(), sqlstate.InvalidParameter)
 	mustReject(t, create(4711), sqlstate.UndefinedObject)
 	mustReject(t, create(ids[0], other.Tablets[0].ID), sqlstate.InvalidParameter)
 	job := mustAccept(t, create(ids...)).Job
-	want := Job{ID: 1, Kind: JobMerge, Table: table.ID, Tablets: ids, State: JobRunning, Phase: "planned", Detail: json.RawMessage(`{"x":1}`), CreatedUnixMS: 5, UpdatedUnixMS: 5}
+	want := Job{ID: 1, Kind: JobMove, Table: table.ID, Tablets: ids, State: JobRunning, Phase: "planned", Detail: json.RawMessage(`{"x":1}`), CreatedUnixMS: 5, UpdatedUnixMS: 5}
 	if diff := cmp.Diff(&want, job); diff != "" {
 		t.Fatal(diff)
 	}

@@ -42,12 +42,12 @@ const (
 )
 
 // clusterSettings are all settings, by name.
-var clusterSettings = []Setting{
+var clusterSettings = append([]Setting{
 	{SettingMetaVoters, "3", "how many nodes vote in the meta group, if there are so many", oneOf("1", "3", "5")},
 	{SettingRebalance, "true", "whether replicas and leaderships move to even out what nodes carry", boolValue},
 	{SettingRebalanceMoves, "4", "how many replicas the cluster moves by itself at once", intValue(1, 64)},
 	{SettingRepairAfter, "5m0s", "how long a node must be gone before its replicas are made anew on others", durationValue(leastRepairAfter, 30*24*time.Hour)},
-}
+}, reshapeSettings...)
 
 // Settings lists the settings that there are, by name.
 func Settings() []Setting {

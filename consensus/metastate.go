@@ -24,21 +24,22 @@ const rememberedAnswers = 1024
 
 // Kinds of records, the first byte of a key; the rest is a big-endian number.
 const (
-	recordCounters = 'c'
-	recordTable    = 't'
-	recordNode     = 'n'
-	recordAnswer   = 'r'
-	recordRepair   = 'x'
-	recordKeyring  = 'k'
-	recordJob      = 'j'
-	recordMove     = 'v'
-	recordReport   = 'e'
-	recordCluster  = 'i'
-	recordSeen     = 'h'
-	recordSettings = 's'
-	recordTokens   = 'o'
-	recordSchema   = 'p'
-	recordLease    = 'l'
+	recordCounters  = 'c'
+	recordTable     = 't'
+	recordNode      = 'n'
+	recordAnswer    = 'r'
+	recordRepair    = 'x'
+	recordKeyring   = 'k'
+	recordJob       = 'j'
+	recordMove      = 'v'
+	recordReport    = 'e'
+	recordCluster   = 'i'
+	recordSeen      = 'h'
+	recordSettings  = 's'
+	recordTokens    = 'o'
+	recordSchema    = 'p'
+	recordLease     = 'l'
+	recordSuccessor = 'f'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -58,6 +59,7 @@ type metaState struct {
 	leasesChanged bool
 	moves         map[catalog.TabletID]Move
 	reports       map[catalog.NodeID][]TabletReport
+	successors    map[catalog.TabletID]Successor
 
 	clusterID string               // "" until a node tells it
 	keys      []catalog.SigningKey // oldest first
@@ -103,19 +105,20 @@ type answerRecord struct {
 
 func newMetaState() *metaState {
 	return &metaState{
-		counters: metaCounters{NextTable: firstTableID, NextTablet: firstTabletID, NextReplica: 1},
-		tables:   map[catalog.TableID]*tableRecord{},
-		names:    map[tableName]catalog.TableID{},
-		nodes:    map[catalog.NodeID]NodeInfo{},
-		repairs:  map[catalog.TabletID]Repair{},
-		jobs:     map[uint64]Job{},
-		moves:    map[catalog.TabletID]Move{},
-		reports:  map[catalog.NodeID][]TabletReport{},
-		seen:     map[catalog.NodeID]Heartbeat{},
-		schemas:  map[string]Schema{},
-		leases:   map[string]gatewayLease{},
-		answers:  map[string][]byte{},
-		dirty:    map[string][]byte{},
+		counters:   metaCounters{NextTable: firstTableID, NextTablet: firstTabletID, NextReplica: 1},
+		tables:     map[catalog.TableID]*tableRecord{},
+		names:      map[tableName]catalog.TableID{},
+		nodes:      map[catalog.NodeID]NodeInfo{},
+		repairs:    map[catalog.TabletID]Repair{},
+		jobs:       map[uint64]Job{},
+		moves:      map[catalog.TabletID]Move{},
+		reports:    map[catalog.NodeID][]TabletReport{},
+		seen:       map[catalog.NodeID]Heartbeat{},
+		schemas:    map[string]Schema{},
+		leases:     map[string]gatewayLease{},
+		answers:    map[string][]byte{},
+		dirty:      map[string][]byte{},
+		successors: map[catalog.TabletID]Successor{},
 	}
 }
 
@@ -201,6 +204,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		id, answer = s.applyMove(c)
 	case MetaReportTablets:
 		answer = s.reportTablets(c.Body)
+	case MetaReshape, MetaPublishReshape:
+		id, answer = s.applyReshape(c)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -353,6 +358,7 @@ func (s *metaState) removeTable(id catalog.TableID) {
 		s.dropMove(tablet.ID)
 	}
 	s.abortJobsOf(id)
+	s.dropSuccessorsOf(id)
 	delete(s.tables, id)
 	s.dirty[recordKey(recordTable, uint64(id))] = nil
 }
@@ -439,6 +445,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &m); err == nil {
 			s.moves[m.Tablet] = m
 		}
+	case recordSuccessor:
+		var x Successor
+		if err = json.Unmarshal(value, &x); err == nil {
+			s.successors[x.Tablet] = x
+		}
 	case recordKeyring:
 		err = json.Unmarshal(value, &s.keys)
 	case recordCluster:
@@ -514,6 +525,7 @@ func (s *metaState) snapshot() *MetaSnapshot {
 	for _, id := range slices.Sorted(maps.Keys(s.repairs)) {
 		snap.Repairs = append(snap.Repairs, s.repairs[id])
 	}
+	snap.Successors = s.successorList()
 	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
 		snap.Jobs = append(snap.Jobs, s.jobs[id])
 	}

@@ -115,6 +115,8 @@ type MetaSnapshot struct {
 	Reports map[catalog.NodeID][]TabletReport `json:"-"`
 
 	leases []gatewayLease
+	// Successors are the tablets that were split or merged, by id.
+	Successors []Successor `json:"successors,omitempty"`
 }
 
 // HiddenTable is a table that was created hidden and not published yet.

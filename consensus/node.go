@@ -184,6 +184,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	n.loops.Go(func() { newRepairer(n.host, n.meta).run(loops) })
 	n.loops.Go(func() { newMover(n.host, n.meta).run(loops) })
 	n.loops.Go(func() { newBalancer(n.host, n.meta).run(loops) })
+	n.loops.Go(func() { newReshaper(n.host, n.meta).run(loops) })
 	n.loops.Go(func() { n.host.scrub(loops) })
 	n.loops.Go(func() { n.register(loops) })
 	if !cfg.Standalone {

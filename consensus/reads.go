@@ -101,6 +101,11 @@ func (r *reads) depart(c storage.Command) (storage.Command, *flight) {
 	case storage.Prepare:
 		timestamp, command.Bounds = command.Floor+1, bounds
 		c = command
+	case storage.Seal:
+		// Reads above what was served before wait until it is applied, and then find
+		// out whether they lie above the seal.
+		timestamp, command.Bounds = 1, bounds
+		c = command
 	}
 	if timestamp == 0 {
 		return c, nil

@@ -20,10 +20,13 @@ type reconciler struct {
 	host *Host
 	meta *Meta
 	wake chan struct{} // capacity 1: a pass is due
+	// read are the replicas to be removed that are still read, and since when that
+	// waits. Only passes use it.
+	read map[catalog.TabletID]time.Time
 }
 
 func newReconciler(h *Host, m *Meta) *reconciler {
-	return &reconciler{host: h, meta: m, wake: make(chan struct{}, 1)}
+	return &reconciler{host: h, meta: m, wake: make(chan struct{}, 1), read: map[catalog.TabletID]time.Time{}}
 }
 
 // changed asks for a pass. It never blocks.
@@ -68,7 +71,7 @@ func (r *reconciler) pass(ctx context.Context) error {
 	var errs []error
 	snapshot := r.meta.Local()
 	r.host.book.follow(snapshot.Nodes, r.host.cfg.NodeID, r.host.cfg.Told)
-	snapshot.all(func(t *catalog.Table) {
+	snapshot.placed(func(t *catalog.Table) {
 		for i := range t.Tablets {
 			if tablet := snapshot.Running(&t.Tablets[i]); hosts(tablet, r.host.cfg.NodeID) {
 				// What a replica is stopped for is logged where it happened.
@@ -104,10 +107,31 @@ func (r *reconciler) removeGone(ctx context.Context) error {
 	}
 	var errs []error
 	for id, replica := range r.unplaced(snapshot) {
+		if snapshot.Replaced(id) && r.stillRead(id) {
+			errs = append(errs, fmt.Errorf("removing tablet %d, which others have replaced: %w: it is still read", id, ErrNotReady))
+			continue
+		}
 		r.host.log.Info("removing a replica that is not placed here", "tablet", uint64(id))
 		errs = append(errs, r.host.RemoveTablet(ctx, id, replica))
 	}
 	return errors.Join(errs...)
+}
+
+// readPatience is for how long the rows of a tablet that was split or merged are
+// kept for those who still read them.
+const readPatience = 15 * time.Minute
+
+// stillRead reports whether snapshots of a tablet are open, for not too long.
+func (r *reconciler) stillRead(id catalog.TabletID) bool {
+	tablet, ok := r.host.Tablet(id)
+	if !ok || tablet.Pins() == 0 {
+		delete(r.read, id)
+		return false
+	}
+	if _, seen := r.read[id]; !seen {
+		r.read[id] = time.Now()
+	}
+	return time.Since(r.read[id]) < readPatience
 }
 
 // unplaced lists the tablets that have a log or a replica on this host without
@@ -120,7 +144,7 @@ func (r *reconciler) unplaced(snapshot *MetaSnapshot) map[catalog.TabletID]uint6
 	for id, replica := range r.host.logs() {
 		found[id] = replica
 	}
-	snapshot.all(func(t *catalog.Table) {
+	snapshot.placed(func(t *catalog.Table) {
 		for i := range t.Tablets {
 			if hosts(snapshot.Running(&t.Tablets[i]), r.host.cfg.NodeID) {
 				delete(found, t.Tablets[i].ID)

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -30,6 +31,8 @@ type replica struct {
 	uses      atomic.Int64 // reads and writes so far
 	proposals atomic.Int64 // of this node, under way
 	proposed  atomic.Int64 // when the last one ended, in Unix nanoseconds
+
+	described catalog.Tablet // as it was started with: its bounds never change
 }
 
 // members are those of a tablet's group as the metadata knows them.
@@ -58,8 +61,9 @@ func (r *replica) setMembers(running, described *catalog.Tablet) {
 }
 
 // StartTablet starts this node's replica of a tablet and returns without
-// waiting for a leader. Starting a running replica does nothing. The tablet's
-// replica list must be the one it was created with.
+// waiting for a leader. Starting a running replica again does nothing, but is
+// ErrOtherTablet where the description gives it other rows. The tablet's replica
+// list must be the one it was created with.
 func (h *Host) StartTablet(ctx context.Context, table *catalog.Table, tablet catalog.Tablet) error {
 	return h.startTablet(ctx, table, tablet, &tablet)
 }
@@ -74,6 +78,9 @@ func (h *Host) startTablet(ctx context.Context, table *catalog.Table, tablet cat
 		return err
 	}
 	if r, ok := h.replica(tablet.ID); ok {
+		if r.table != table.ID || !sameBounds(&r.described, &tablet) {
+			return fmt.Errorf("starting tablet %d of %s: %w", tablet.ID, table.QualifiedName(), ErrOtherTablet)
+		}
 		r.setMembers(&tablet, described)
 		if err := r.health(); err != nil {
 			return err
@@ -96,7 +103,7 @@ func (h *Host) startTablet(ctx context.Context, table *catalog.Table, tablet cat
 	reads := newReads(g, store, h.clock)
 	g.yield = reads.release
 	r := &replica{
-		group: g, tabletID: tablet.ID, table: table.ID, reads: reads,
+		group: g, tabletID: tablet.ID, table: table.ID, reads: reads, described: tablet,
 		sm: &tabletSM{group: g, tablet: store, clock: h.clock, reads: reads},
 	}
 	r.setMembers(&tablet, described)
@@ -119,6 +126,11 @@ func (h *Host) startTablet(ctx context.Context, table *catalog.Table, tablet cat
 	h.mu.Unlock()
 	h.changed.notify()
 	return nil
+}
+
+// sameBounds reports whether two descriptions give a tablet the same rows.
+func sameBounds(a, b *catalog.Tablet) bool {
+	return a.BucketLow == b.BucketLow && a.BucketHigh == b.BucketHigh && bytes.Equal(a.KeyLow, b.KeyLow) && bytes.Equal(a.KeyHigh, b.KeyHigh)
 }
 
 // replaceOld removes an earlier replica of a tablet, running or not, when
@@ -257,8 +269,69 @@ func (h *Host) removeTablet(ctx context.Context, id catalog.TabletID, replicaID 
 // Propose replicates a command of a tablet hosted here and returns the outcome,
 // which may carry an error for the user. It returns when the command is durable
 // on a quorum and applied here. Commands are idempotent, so Propose repeats
-// them until ctx ends (30 seconds if it has no deadline).
+// them until ctx ends (30 seconds if it has no deadline). While the tablet is
+// sealed a transaction that is new to it waits: for the seal's end, or for
+// ErrTabletReplaced. Ask the tablets that took its place then, which know the
+// outcomes of its transactions.
 func (h *Host) Propose(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultPatience)
+		defer cancel()
+	}
+	for {
+		if h.replaced(id) {
+			return storage.Result{}, fmt.Errorf("tablet %d: %w", id, ErrTabletReplaced)
+		}
+		result, err := h.proposeOnce(ctx, id, command)
+		if _, seals := command.(storage.Seal); err != nil || seals || result.Outcome != storage.Sealed {
+			return result, err
+		}
+		if err := h.awaitSeal(ctx, id); err != nil {
+			return storage.Result{}, fmt.Errorf("proposing to tablet %d: %w", id, err)
+		}
+	}
+}
+
+// sealPoll is how often a sealed tablet is looked at.
+const sealPoll = 10 * time.Millisecond
+
+// replaced reports whether the metadata known here has other tablets in the
+// place of one.
+func (h *Host) replaced(id catalog.TabletID) bool {
+	h.mu.Lock()
+	meta := h.meta
+	h.mu.Unlock()
+	return meta != nil && meta.Local().Replaced(id)
+}
+
+// awaitSeal returns when a tablet is not sealed any more, and ErrTabletReplaced
+// when others have taken its place.
+func (h *Host) awaitSeal(ctx context.Context, id catalog.TabletID) error {
+	ticker := time.NewTicker(sealPoll)
+	defer ticker.Stop()
+	for {
+		changed := h.changed.wait()
+		if h.replaced(id) {
+			return ErrTabletReplaced
+		}
+		r, err := h.running(id)
+		if err != nil {
+			return err
+		}
+		if !r.sm.tablet.Seal().Sealed {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the tablet is being split or merged", ErrNotReady)
+		}
+	}
+}
+
+func (h *Host) proposeOnce(ctx context.Context, id catalog.TabletID, command storage.Command) (storage.Result, error) {
 	r, err := h.running(id)
 	if err != nil {
 		return storage.Result{}, err

@@ -33,7 +33,7 @@ func (s *sqlService) alterTable(ctx context.Context, b *sql.AlterTable) error {
 			return err
 		}
 		request.Actions = append(request.Actions, consensus.AlterAction{
-			Kind: kind, Name: a.Name, NewName: a.NewName, Column: a.Column, Quiet: a.Quiet,
+			Kind: kind, Name: a.Name, NewName: a.NewName, Column: a.Column, Quiet: a.Quiet, On: a.On,
 		})
 	}
 	var reply consensus.TableReply
@@ -55,6 +55,8 @@ func alterKind(k bind.AlterKind) (consensus.AlterKind, error) {
 		return consensus.AlterRenameTable, nil
 	case bind.SetSchema:
 		return consensus.AlterSetSchema, nil
+	case bind.SetAutoSplit:
+		return consensus.AlterAutoSplit, nil
 	}
 	return "", sqlstate.New(sqlstate.InternalError, "no way to %s", k)
 }
@@ -67,10 +69,19 @@ func (s *sqlService) truncate(ctx context.Context, b *sql.Truncate) error {
 			if err == nil {
 				break
 			}
-			if attempt == changeAttempts || ctx.Err() != nil || sqlstate.CodeOf(err) != sqlstate.SerializationFailure {
+			if attempt == changeAttempts || ctx.Err() != nil || (sqlstate.CodeOf(err) != sqlstate.SerializationFailure && !unplanned(err)) {
 				return causeOf(ctx, err)
 			}
-			sleep(ctx, jitter(changePause<<attempt))
+			if !unplanned(err) {
+				sleep(ctx, jitter(changePause<<attempt))
+				continue
+			}
+			if rerr := s.gw.directory.recover(ctx, attempt, err); rerr != nil {
+				return rerr
+			}
+			if now, ok := s.gw.directory.Current().tableByID(t.ID); ok {
+				t = now // its tablets are others
+			}
 		}
 	}
 	s.gw.directory.Kick()

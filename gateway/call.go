@@ -36,6 +36,8 @@ func (s *sqlService) callOnce(ctx context.Context, c *sql.Call) (int64, error) {
 		return s.callSetSetting(ctx, c)
 	case sql.MoveReplica, sql.AbortMove, sql.TransferLeader, sql.DrainNode, sql.ActivateNode, sql.RemoveNode:
 		return s.callPlacement(ctx, c)
+	case sql.SplitTablet, sql.MergeTablets:
+		return s.callReshape(ctx, c)
 	}
 	return 0, sqlstate.New(sqlstate.InternalError, "no way to run procedure %s", c.Procedure)
 }

@@ -109,7 +109,9 @@ func (w *tableWriter) tellOthers(ctx context.Context, parts []*writePart, ts uin
 }
 
 // transact sends one transaction step to a replica of a tablet, going through
-// the replicas until one answers.
+// the replicas until one answers. Steps of a transaction on a tablet that was
+// split or merged meanwhile go to what took its place, which knows the outcome;
+// only those that change what the tablet holds are told.
 func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactRequest) (*pb.TransactResponse, error) {
 	tablet := catalog.TabletID(req.GetTabletId())
 	var last error
@@ -117,14 +119,19 @@ func (g *Server) transact(ctx context.Context, snap *snapshot, req *pb.TransactR
 	if req.Authorization, err = g.sign(ctx, req.GetTransactionId()); err != nil {
 		return nil, err
 	}
+	begins := req.GetStep() == pb.TransactRequest_BEGIN || req.GetStep() == pb.TransactRequest_TRUNCATE
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		if now := snap.meta.Follow(tablet); len(now) > 0 && !begins {
+			tablet = now[0]
+			req.TabletId = uint64(tablet)
+		}
 		resp, addr, err := g.transactOnce(ctx, snap, tablet, req)
 		if err == nil {
 			g.observe(resp.GetClock())
 			return resp, nil
 		}
 		last = fmt.Errorf("transaction step %s on tablet %d at worker %s: %w", req.GetStep(), tablet, addr, err)
-		if ctx.Err() != nil || !g.mayRetry(err) {
+		if ctx.Err() != nil || !g.mayRetry(err) || (begins && unplanned(err)) {
 			return nil, last
 		}
 		if err := g.directory.recover(ctx, attempt, err); err != nil {

@@ -98,7 +98,7 @@ func (g *Server) runQuery(ctx context.Context, id string, j *job, to clientSink)
 func (g *Server) altered(root planner.Node) bool {
 	if scan, ok := root.(*planner.Scan); ok {
 		now, known := g.directory.Current().meta.Table(scan.Table.ID)
-		return known && now.Version != scan.Table.Version
+		return known && (now.Version != scan.Table.Version || now.Layout != scan.Table.Layout)
 	}
 	return slices.ContainsFunc(root.Inputs(), g.altered)
 }

@@ -60,6 +60,9 @@ func (s *snapshot) addStatus() {
 		}
 	}
 	for _, t := range best {
+		if _, listed := s.tablets[t.Tablet]; !listed {
+			continue // a split or merge is building it, or has replaced it
+		}
 		sum := s.stats[t.Table]
 		sum.Rows += t.Rows
 		sum.Bytes += t.Bytes

@@ -118,7 +118,7 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		if err == nil {
 			continue
 		}
-		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || flightproto.ReasonOf(err) != flightproto.StaleMetadata {
+		if i > 0 || ctx.Err() != nil || q.stmt == nil || replans == maxReplans || !s.gw.replans(err, q.jobs[i].root) {
 			return s.ifDropped(ctx, err, scanned(q.jobs[i].root, nil)...)
 		}
 		stmt, err := s.rebind(ctx, q.stmt, min(replans+1, 3), err)
@@ -134,6 +134,13 @@ func (s *sqlService) runJobs(ctx context.Context, q *plannedQuery, to clientSink
 		i = -1
 	}
 	return nil
+}
+
+// replans reports whether a query that failed so is planned anew: its plan is
+// known to be of other columns or tablets than there are now.
+func (g *Server) replans(err error, root planner.Node) bool {
+	reason := flightproto.ReasonOf(err)
+	return reason == flightproto.StaleMetadata || (reason == flightproto.TabletSplit && g.altered(root))
 }
 
 // unsent says why rows did not reach the client, if they did not.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -40,6 +41,8 @@ type tableWriter struct {
 
 	// autoCommit: the write went to its only tablet to commit by itself.
 	autoCommit bool
+	// unheard: it has been sent so once without an answer.
+	unheard bool
 	// onConflict is what becomes of rows whose key is taken.
 	onConflict pb.WriteHeader_OnConflict
 	snapshot   uint64     // that the deleted rows were read at
@@ -60,6 +63,7 @@ type writePart struct {
 	stream *flightproto.Writer
 	sel    []int32
 	result *pb.WriteResult
+	begun  bool // the tablet knows the transaction
 	// deletes are rows to delete that no worker has been told of yet; lists is
 	// how many lists of such rows a stream of their own has staged.
 	deletes []uint64
@@ -166,17 +170,49 @@ func firstRow(b *columnar.Batch, has func(row int) bool) int {
 
 // send routes one batch to the streams of its tablets.
 func (w *tableWriter) send(ctx context.Context, b *columnar.Batch) error {
+	for attempt := 1; ; attempt++ {
+		err := w.openFor(ctx, b)
+		if err == nil {
+			break
+		}
+		if attempt == maxAttempts || w.reroute(ctx, attempt, err) != nil {
+			return err
+		}
+	}
 	if len(w.table.Tablets) == 1 {
 		return w.sendTo(ctx, 0, b)
-	}
-	if err := w.route(b); err != nil {
-		return err
 	}
 	for t, p := range w.parts {
 		if p == nil || len(p.sel) == 0 {
 			continue
 		}
 		if err := w.sendTo(ctx, t, &columnar.Batch{Cols: b.Cols, Len: b.Len, Sel: p.sel}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openFor routes a batch and opens the streams that it needs. The tablets get to
+// know the transaction first: they are not split or merged before it is over, for
+// what has been sent is gone from here.
+func (w *tableWriter) openFor(ctx context.Context, b *columnar.Batch) error {
+	if len(w.table.Tablets) == 1 {
+		w.part(0).sel = nil
+	} else if err := w.route(b); err != nil {
+		return err
+	}
+	for _, p := range w.parts {
+		if p == nil || p.stream != nil || (len(p.sel) == 0 && len(w.table.Tablets) > 1) {
+			continue
+		}
+		if _, err := w.gw.transact(ctx, w.snap, &pb.TransactRequest{
+			Step: pb.TransactRequest_BEGIN, TransactionId: w.txn, TabletId: uint64(p.tablet),
+		}); err != nil {
+			return err
+		}
+		p.begun = true
+		if err := w.open(ctx, p, w.header(p, false)); err != nil {
 			return err
 		}
 	}
@@ -268,8 +304,8 @@ func (w *tableWriter) Commit(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if small {
-		if err := w.sendHeld(ctx); err != nil {
-			return w.settle(ctx, err)
+		if rows, over, err := w.sendSmall(ctx); over || err != nil {
+			return rows, err
 		}
 	} else if err := w.finishStreams(ctx); err != nil {
 		w.Abort()
@@ -292,11 +328,70 @@ func (w *tableWriter) Commit(ctx context.Context) (int64, error) {
 	return w.rows, nil
 }
 
+// sendSmall sends a write whole, anew to the tablets that there are when those it
+// was routed to were split or merged. It answers true if that has committed it.
+func (w *tableWriter) sendSmall(ctx context.Context) (rows int64, over bool, err error) {
+	for attempt := 1; ; attempt++ {
+		err := w.sendHeld(ctx)
+		if err == nil {
+			return 0, false, nil
+		}
+		rows, err := w.settle(ctx, err)
+		if err == nil {
+			return rows, true, nil
+		}
+		if attempt == maxAttempts || w.reroute(ctx, attempt, err) != nil {
+			return 0, false, err
+		}
+	}
+}
+
+// reroute turns to the tablets that the table has now, where cause says that
+// those known here were split or merged. It returns the cause if that does not
+// help: the table's columns have changed as well, or rows to delete are named by
+// the tablets that they were in. Rows that are on their way keep their tablets,
+// which are not split or merged before the transaction is over.
+func (w *tableWriter) reroute(ctx context.Context, attempt int, cause error) error {
+	if !unplanned(cause) || w.deleted > 0 {
+		return cause
+	}
+	if err := w.gw.directory.recover(ctx, attempt, cause); err != nil {
+		return cause
+	}
+	snap := w.gw.directory.Current()
+	table, ok := snap.tableByID(w.table.ID)
+	if !ok || table.Version != w.table.Version {
+		return cause
+	}
+	router, err := catalog.NewRouter(table)
+	if err != nil {
+		return cause
+	}
+	parts := make([]*writePart, len(table.Tablets))
+	streaming := false
+	for _, p := range w.parts {
+		if p == nil || p.stream == nil {
+			continue
+		}
+		at := slices.IndexFunc(table.Tablets, func(t catalog.Tablet) bool { return t.ID == p.tablet })
+		if at < 0 {
+			return cause
+		}
+		parts[at], streaming = p, true
+	}
+	if !streaming {
+		w.Abort() // it may have begun in some of the tablets
+		w.txn = newID()
+	}
+	w.snap, w.table, w.router, w.parts, w.autoCommit, w.unheard = snap, table, router, parts, false, false
+	return nil
+}
+
 // settle ends a small write that failed. When the failure leaves open whether
 // the one participant committed by itself, its word decides: asking it to abort
 // answers what it did.
 func (w *tableWriter) settle(ctx context.Context, failure error) (int64, error) {
-	if !w.autoCommit || (ctx.Err() == nil && flightproto.ReasonOf(failure) != flightproto.Unavailable) {
+	if !w.autoCommit || (ctx.Err() == nil && !w.unheard && flightproto.ReasonOf(failure) != flightproto.Unavailable) {
 		w.Abort()
 		return 0, failure
 	}
@@ -338,6 +433,7 @@ func (w *tableWriter) sendHeld(ctx context.Context) error {
 		if unplanned(err) {
 			return err // the table's layout is part of this writer
 		}
+		w.unheard = w.unheard || (w.autoCommit && flightproto.ReasonOf(err) == flightproto.Unavailable)
 		for _, p := range w.parts {
 			if p != nil {
 				p.close()
@@ -423,21 +519,22 @@ func (p *writePart) close() {
 // Abort drops everything that was staged. It never fails: what it cannot reach
 // expires on the workers.
 func (w *tableWriter) Abort() {
+	snap, txn := w.snap, w.txn
 	for _, p := range w.parts {
 		if p == nil {
 			continue
 		}
 		p.close()
-		if p.addr == "" {
+		if p.addr == "" && !p.begun {
 			continue
 		}
 		w.gw.background.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 			defer cancel()
-			if _, err := w.gw.transact(ctx, w.snap, &pb.TransactRequest{
-				Step: pb.TransactRequest_ABORT, TransactionId: w.txn, TabletId: uint64(p.tablet),
+			if _, err := w.gw.transact(ctx, snap, &pb.TransactRequest{
+				Step: pb.TransactRequest_ABORT, TransactionId: txn, TabletId: uint64(p.tablet),
 			}); err != nil {
-				w.gw.log.Info("abort did not reach the tablet", "txn", w.txn, "tablet", p.tablet, "err", err)
+				w.gw.log.Info("abort did not reach the tablet", "txn", txn, "tablet", p.tablet, "err", err)
 			}
 		})
 	}

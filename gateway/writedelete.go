@@ -36,7 +36,7 @@ func (w *tableWriter) part(ordinal int) *writePart {
 func (w *tableWriter) header(p *writePart, autoCommit bool) *pb.WriteHeader {
 	return &pb.WriteHeader{
 		TransactionId: w.txn, TableId: uint64(w.table.ID), TabletId: uint64(p.tablet),
-		MetadataVersion: w.table.Version, TableVersion: w.table.Version,
+		MetadataVersion: max(w.table.Version, w.table.Layout), TableVersion: w.table.Version,
 		AutoCommit: autoCommit, OnConflict: w.onConflict, Snapshot: w.snapshot,
 	}
 }

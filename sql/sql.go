@@ -76,6 +76,8 @@ const (
 	DrainNode      = bind.DrainNode
 	ActivateNode   = bind.ActivateNode
 	RemoveNode     = bind.RemoveNode
+	SplitTablet    = bind.SplitTablet
+	MergeTablets   = bind.MergeTablets
 )
 
 // Parse cuts text into statements; a text of white space and comments has

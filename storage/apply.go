@@ -123,6 +123,9 @@ func (a *applier) apply(c Command) (Result, error) {
 	if res, ok := a.st.finished[c.txn()]; ok {
 		return repeated(c, res), nil
 	}
+	if res, refused := a.refused(c); refused {
+		return res, nil
+	}
 	switch c := c.(type) {
 	case Stage:
 		return a.stage(c)
@@ -142,6 +145,12 @@ func (a *applier) apply(c Command) (Result, error) {
 	case Hold:
 		a.st.counters.hold(c)
 		return Result{}, nil
+	case Begin:
+		return a.begin(c)
+	case Seal:
+		return a.seal(c), nil
+	case Adopt:
+		return a.adopt(c)
 	}
 	return Result{}, fmt.Errorf("unknown command %T", c)
 }

@@ -9,10 +9,11 @@ import (
 	"skein/sqlstate"
 )
 
-// Command is one replicated step of a transaction on one tablet: Stage,
-// StageDelete, Truncate, Prepare, Commit, Abort or Resolve. Txn is an id the
-// coordinator made up, unique for ever; repeating a step returns the first
-// answer. Hold is about time only and belongs to no transaction.
+// Command is one replicated step of a transaction on one tablet: Begin, Stage,
+// StageDelete, Truncate, Prepare, Commit, Abort, Resolve or Adopt. Txn is an id
+// the coordinator made up, unique for ever; repeating a step returns the first
+// answer. Hold is about time and Seal about the tablet: they belong to no
+// transaction.
 //
 // A transaction first deletes what its StageDeletes and its Truncate name, then
 // inserts its segments in the order of their numbers, all at one timestamp.
@@ -129,6 +130,9 @@ const (
 	kindStageDelete commandKind = 6
 	kindTruncate    commandKind = 7
 	kindHold        commandKind = 8
+	kindBegin       commandKind = 9
+	kindSeal        commandKind = 10
+	kindAdopt       commandKind = 11
 )
 
 func (Stage) kind() commandKind       { return kindStage }
@@ -182,6 +186,8 @@ func EncodeCommand(c Command) ([]byte, error) {
 		size += 2 * len(c.Rows)
 	case Commit:
 		size += len(c.Inline) + 2*len(c.InlineDelete)
+	case Adopt:
+		size += len(c.Inline) + 8*(len(c.Times)+len(c.Dead)+len(c.Marks)) + 64*len(c.Finished)
 	}
 	if err := checkCommand(c); err != nil {
 		return nil, fmt.Errorf("encoding a command: %w", err)
@@ -193,8 +199,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 
 // checkCommand bounds what every replica would have to carry.
 func checkCommand(c Command) error {
-	if _, timeOnly := c.(Hold); timeOnly {
-		return nil
+	switch c.(type) {
+	case Hold, Seal:
+		return nil // of no transaction
 	}
 	if n := len(c.txn()); n == 0 || n > maxTxnID {
 		return fmt.Errorf("a transaction id of %d bytes, the bounds are 1 and %d", n, maxTxnID)
@@ -283,6 +290,14 @@ func readCommand(r *reader, version byte, kind commandKind) Command {
 		return Abort{Txn: r.string()}
 	case kindResolve:
 		return Resolve{Txn: r.string()}
+	case kindBegin:
+		return Begin{Txn: r.string()}
+	case kindSeal:
+		c := Seal{Job: r.uint64(), Number: r.uint64(), Timestamp: r.uint64(), Release: r.byte() == 1}
+		c.Bounds = bounds()
+		return c
+	case kindAdopt:
+		return readAdopt(r)
 	case kindHold:
 		return Hold{Session: r.uint64(), Until: r.uint64(), Closed: r.uint64(), Release: r.byte() == 1}
 	}
@@ -358,12 +373,14 @@ func readRowIDs(r *reader) []uint64 {
 // Outcome is where a transaction stands after a command.
 type Outcome byte
 
-// The outcomes. Aborted and Committed are final.
+// The outcomes. Aborted and Committed are final. Sealed says that the tablet
+// knows nothing of the transaction and takes on no others.
 const (
 	Staged    Outcome = 1
 	Prepared  Outcome = 2
 	Committed Outcome = 3
 	Aborted   Outcome = 4
+	Sealed    Outcome = 5
 )
 
 // String names the outcome in lower case.
@@ -377,6 +394,8 @@ func (o Outcome) String() string {
 		return "committed"
 	case Aborted:
 		return "aborted"
+	case Sealed:
+		return "sealed"
 	}
 	return fmt.Sprintf("outcome %d", byte(o))
 }

@@ -163,6 +163,9 @@ func (a *applier) land(tx *transaction, ts uint64) (Result, error) {
 		}
 	}
 	st.counters.lastTS = max(st.counters.lastTS, ts)
+	if st.counters.sealed != 0 { // it was known before: no reader has seen the time above the seal
+		st.counters.sealed = max(st.counters.sealed, ts)
+	}
 	a.grown = true
 	return a.finish(tx.id, Result{
 		Outcome: Committed, Timestamp: ts, Rows: e.inserted + e.replaces,

@@ -38,7 +38,9 @@ const (
 	// firstManifestVersion knew no deletes.
 	firstManifestVersion = 1
 	marksManifestVersion = 2
-	manifestVersion      = 3
+	// holdManifestVersion knew no seals.
+	holdManifestVersion = 3
+	manifestVersion     = 4
 	// sumVersion is from when on manifest records end with a checksum.
 	sumVersion = 3
 	// localSegment marks the ids of segments that compaction made; all others
@@ -276,11 +278,13 @@ type counters struct {
 	table       catalog.TableID
 	lastTS      uint64 // greatest of a commit
 	holdCounters
+	sealCounters
 }
 
 func (c counters) encode() []byte {
 	b := []byte{manifestVersion}
-	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS, c.holder, c.until, c.closed} {
+	for _, v := range []uint64{c.applied, c.nextSegment, c.nextRow, c.finished, uint64(c.table), c.lastTS, c.holder, c.until, c.closed,
+		c.sealJob, c.sealNumber, c.sealed} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return appendSum(b)
@@ -298,6 +302,9 @@ func decodeCounters(value []byte) (counters, error) {
 	}
 	if version > marksManifestVersion {
 		c.holder, c.until, c.closed = readBE64(r), readBE64(r), readBE64(r)
+	}
+	if version > holdManifestVersion {
+		c.sealJob, c.sealNumber, c.sealed = readBE64(r), readBE64(r), readBE64(r)
 	}
 	return c, r.done()
 }

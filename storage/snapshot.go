@@ -22,16 +22,14 @@ type Snapshot struct {
 }
 
 // Snapshot pins the state at a timestamp. It returns an *InDoubtError when
-// prepared transactions could yet commit at or below it, and error 40001 when
+// prepared transactions could yet commit at or below it, a *SealedError when
+// other tablets hold what may have been committed by then, and error 40001 when
 // the timestamp is so old that row times have been forgotten.
 func (t *Tablet) Snapshot(ts uint64) (*Snapshot, error) {
 	if err := t.failure(); err != nil {
 		return nil, err
 	}
-	t.pinMu.Lock()
-	v := t.view.Load()
-	t.pins[v.seq]++
-	t.pinMu.Unlock()
+	v := t.pinView()
 	s := &Snapshot{tablet: t, ts: ts, view: v}
 	if err := v.readable(t.id, ts); err != nil {
 		s.Release()
@@ -63,6 +61,9 @@ func (v *view) readable(id catalog.TabletID, ts uint64) error {
 	if len(doubt) > 0 {
 		return &InDoubtError{Tablet: id, Txns: doubt}
 	}
+	if v.seal.sealed != 0 && ts > v.seal.sealed {
+		return &SealedError{Tablet: id, Sealed: v.seal.sealed}
+	}
 	if ts < v.horizon {
 		return sqlstate.New(sqlstate.SerializationFailure, "snapshot %d of tablet %d is too old", ts, id).
 			WithHint("run the query again")
@@ -76,15 +77,7 @@ func (s *Snapshot) Release() {
 	s.release.Do(func() {
 		t := s.tablet
 		s.hold(-s.held.Load()) // of scans that were not read to their end
-		t.pinMu.Lock()
-		if t.pins[s.view.seq]--; t.pins[s.view.seq] == 0 {
-			delete(t.pins, s.view.seq)
-		}
-		waiting := len(t.dead) > 0
-		t.pinMu.Unlock()
-		if waiting {
-			t.store.kick(t.id)
-		}
+		t.unpin(s.view)
 	})
 }
 
@@ -94,17 +87,6 @@ func (s *Snapshot) hold(n int64) {
 		s.held.Add(n)
 		s.tablet.store.cache.hold(n)
 	}
-}
-
-// Pins is how many snapshots of the tablet are not released.
-func (t *Tablet) Pins() int {
-	t.pinMu.Lock()
-	defer t.pinMu.Unlock()
-	n := 0
-	for _, pins := range t.pins {
-		n += pins
-	}
-	return n
 }
 
 // Timestamp is what the snapshot was taken at.

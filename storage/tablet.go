@@ -76,6 +76,9 @@ type view struct {
 	rows     uint64
 	lastTS   uint64
 	hold     holdCounters
+	seal     sealCounters
+	// unfinished is how many transactions are not over.
+	unfinished int
 }
 
 // deadData is what no reader of a view numbered seq or later needs.
@@ -164,13 +167,11 @@ func (t *Tablet) Applied() uint64 { return t.view.Load().applied }
 // Rows is how many rows are committed and not deleted, at whatever timestamp.
 func (t *Tablet) Rows() uint64 { return t.view.Load().rows }
 
-// Bytes is what the rows take, encoded, deleted ones that are still there included.
-func (t *Tablet) Bytes() int64 {
-	var n int64
-	for _, seg := range t.view.Load().manifest {
-		for _, c := range seg.meta.refs() {
-			n += int64(c.size)
-		}
+// Bytes is about how much its segments take, encoded.
+func (t *Tablet) Bytes() uint64 {
+	n := uint64(0)
+	for _, s := range t.view.Load().manifest {
+		n += uint64(s.meta.head + s.meta.bytes)
 	}
 	return n
 }
@@ -233,7 +234,7 @@ func (t *Tablet) publish() {
 	v := &view{
 		space: st.space, instance: st.instance, applied: st.counters.applied,
 		manifest: st.manifest, keys: st.keys, horizon: st.horizon, rows: st.rows, lastTS: st.counters.lastTS,
-		hold: st.counters.holdCounters,
+		hold: st.counters.holdCounters, seal: st.counters.sealCounters, unfinished: len(st.txns),
 	}
 	for _, tx := range st.txns {
 		if tx.prepared {

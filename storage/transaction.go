@@ -141,6 +141,9 @@ func (t *transaction) lists() uint32 {
 	if t.truncates() {
 		n--
 	}
+	if t.deletes[beginSeq] != nil {
+		n--
+	}
 	return n
 }
 

@@ -183,6 +183,8 @@ func edge(err error) error {
 		return err
 	}
 	switch {
+	case errors.Is(err, consensus.ErrTabletReplaced):
+		return flightproto.WithReason(flightproto.TabletSplit, consensus.SQLState(err))
 	case errors.Is(err, consensus.ErrTabletNotHere):
 		return flightproto.WithReason(flightproto.TabletMoved, consensus.SQLState(err))
 	case errors.Is(err, consensus.ErrNotReady), errors.Is(err, consensus.ErrUnavailable), errors.Is(err, consensus.ErrReplicaFailed),

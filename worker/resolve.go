@@ -147,6 +147,10 @@ func (r *resolver) resolve(ctx context.Context, tablet catalog.TabletID, t stora
 
 // ask gets the outcome from the primary, here or on another node.
 func (r *resolver) ask(ctx context.Context, t storage.InDoubt) (pb.TransactResponse_Outcome, uint64, error) {
+	// What took a tablet's place knows the outcomes of its transactions.
+	if now := r.server.cfg.Node.Metadata().Follow(t.Primary); len(now) > 0 {
+		t.Primary = now[0]
+	}
 	envelope, err := r.server.signed(t.Txn)
 	if err != nil {
 		return 0, 0, err

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"skein/catalog"
 	"skein/columnar"
 	"skein/exec"
+	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/planner"
+	"skein/sqlstate"
 	"skein/storage"
 )
 
@@ -172,10 +175,34 @@ func (s *Server) pin(ctx context.Context, table *catalog.Table, descriptor *cata
 			return err
 		})
 	}
+	var sealed *storage.SealedError
+	if errors.As(err, &sealed) {
+		pinned, err = s.awaitSeal(ctx, table, descriptor.ID, func() (Snapshot, error) { return tablet.Snapshot(timestamp) })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading tablet %d of table %s: %w", descriptor.ID, table.QualifiedName(), err)
 	}
 	return pinned, nil
+}
+
+// awaitSeal waits, within bounds, until a tablet that is being split or merged can
+// be read again or others have taken its place.
+func (s *Server) awaitSeal(ctx context.Context, table *catalog.Table, id catalog.TabletID, read func() (Snapshot, error)) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.MetadataWait)
+	defer cancel()
+	poll := newPoll(time.Millisecond, 20*time.Millisecond)
+	for poll.wait(ctx) {
+		if s.cfg.Node.Metadata().Replaced(id) {
+			return nil, flightproto.TabletReplaced(table, id)
+		}
+		pinned, err := read()
+		var sealed *storage.SealedError
+		if !errors.As(err, &sealed) {
+			return pinned, err
+		}
+	}
+	return nil, flightproto.WithReason(flightproto.TabletSplit,
+		sqlstate.New(sqlstate.SerializationFailure, "tablet %d is being split or merged", id).WithHint("Run the statement again."))
 }
 
 // scanOperator is a source as an operator.

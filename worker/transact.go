@@ -26,7 +26,7 @@ func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb
 	// Aborts and questions are answered by the outcome; other steps that did
 	// not do what was asked are answered by the reason.
 	switch command.(type) {
-	case storage.Prepare, storage.Commit, storage.Truncate:
+	case storage.Begin, storage.Prepare, storage.Commit, storage.Truncate:
 		if result.Err != nil {
 			return nil, result.Err
 		}
@@ -68,6 +68,8 @@ func (s *Server) stepCommand(request *pb.TransactRequest) (storage.Command, erro
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a transaction step needs a transaction id")
 	}
 	switch request.GetStep() {
+	case pb.TransactRequest_BEGIN:
+		return storage.Begin{Txn: txn}, nil
 	case pb.TransactRequest_PREPARE:
 		if request.GetPrimaryTabletId() == 0 {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "transaction %s: a prepare needs the primary tablet", txn)

@@ -10,6 +10,7 @@ import (
 
 	"skein/catalog"
 	"skein/columnar"
+	"skein/consensus"
 	"skein/flightproto/pb"
 	"skein/sqlstate"
 	"skein/storage"
@@ -259,7 +260,8 @@ func (w *write) abort() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.parent), abortPatience)
 	defer cancel()
 	txn := w.header.GetTransactionId()
-	if _, err := w.server.cfg.Node.Propose(ctx, w.tablet, storage.Abort{Txn: txn}); err != nil {
+	_, err := w.server.cfg.Node.Propose(ctx, w.tablet, storage.Abort{Txn: txn})
+	if err != nil && !errors.Is(err, consensus.ErrTabletReplaced) { // which has nothing staged
 		w.server.log.Warn("aborting a failed write failed, its rows will be dropped later", "txn", txn, "tablet", w.tablet, "err", err)
 	}
 }

@@ -20,6 +20,7 @@ func newAdmin() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Look after the cluster, running queries and a node's data"}
 	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey(), newCluster(), newSettings())
 	cmd.AddCommand(newPlacement()...)
+	cmd.AddCommand(newReshape()...)
 	return cmd
 }
 

@@ -24,7 +24,11 @@ func (s *State) worker(id catalog.NodeID) *flightproto.WorkerStatus {
 // applied most tells.
 var tabletsTable = define("tablets", fillTablets,
 	number("tablet_id"), text("table_schema"), text("table_name"), number("generation"), number("bucket_low"), number("bucket_high"),
-	text("key_low"), text("key_high"), number("leader_node"), number("replicas"), number("row_count"), number("bytes"))
+	text("key_low"), text("key_high"), number("leader_node"), number("replicas"), number("row_count"), number("bytes"),
+	text("state"))
+
+// jobStates are the states of tablets that have a job; others are active.
+var jobStates = map[consensus.JobKind]string{consensus.JobSplit: "splitting", consensus.JobMerge: "merging", consensus.JobMove: "moving"}
 
 func fillTablets(s *State, r *rows) {
 	for _, t := range s.Meta.Tables {
@@ -40,8 +44,12 @@ func fillTablets(s *State, r *rows) {
 			if node := s.leader(tablet); node != 0 {
 				leader = node
 			}
+			state := "active"
+			if job, ok := s.Meta.JobOf(tablet.ID); ok {
+				state = jobStates[job.Kind]
+			}
 			r.add(tablet.ID, t.Schema, t.Name, tablet.Generation, low, high,
-				bound(t, tablet.KeyLow), bound(t, tablet.KeyHigh), leader, len(tablet.Replicas), count, bytes)
+				bound(t, tablet.KeyLow), bound(t, tablet.KeyHigh), leader, len(tablet.Replicas), count, bytes, state)
 		}
 	}
 }

@@ -77,6 +77,7 @@ func TestRowsTellTheCluster(t *testing.T) {
 		{"nodes", "queries", []any{int64(0), nil}},
 		{"tablets", "leader_node", []any{int64(1)}},
 		{"tablets", "key_low", []any{nil}},
+		{"tablets", "state", []any{"active"}},
 		{"replicas", "role", []any{"leader", nil}},
 		{"replicas", "applied_index", []any{int64(5), nil}},
 		{"replicas", "lag", []any{int64(0), nil}},

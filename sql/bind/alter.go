@@ -29,6 +29,8 @@ func (b *binder) alterTable(stmt *pgquery.AlterTableStmt) (*AlterTable, error) {
 		case pgquery.AlterTableType_AT_DropColumn:
 			err = b.onlyFields(cmd, "subtype", "name", "behavior", "missing_ok")
 			action = AlterAction{Kind: DropColumn, Name: cmd.Name, Quiet: cmd.MissingOk}
+		case pgquery.AlterTableType_AT_SetRelOptions:
+			action, err = b.setOption(cmd)
 		default:
 			err = b.unsupported(stmt.Relation.Location, "ALTER TABLE ... %s", nodeName(cmd.GetSubtype().String()[len("AT_"):]))
 		}
@@ -38,6 +40,19 @@ func (b *binder) alterTable(stmt *pgquery.AlterTableStmt) (*AlterTable, error) {
 		out.Actions = append(out.Actions, action)
 	}
 	return out, nil
+}
+
+// setOption binds SET (auto_split = ...), the one option that can be changed.
+func (b *binder) setOption(cmd *pgquery.AlterTableCmd) (AlterAction, error) {
+	if err := b.onlyFields(cmd, "subtype", "def", "behavior"); err != nil {
+		return AlterAction{}, err
+	}
+	list := cmd.Def.GetList().GetItems()
+	if len(list) != 1 || list[0].GetDefElem().GetDefname() != "auto_split" || list[0].GetDefElem().GetDefnamespace() != "" {
+		return AlterAction{}, b.unsupported(-1, "ALTER TABLE ... SET of other options than auto_split")
+	}
+	on, err := b.boolOption(list[0].GetDefElem())
+	return AlterAction{Kind: SetAutoSplit, On: on}, err
 }
 
 // alteration names the table of an ALTER TABLE, without looking it up.

@@ -77,6 +77,7 @@ const (
 	RenameColumn AlterKind = "rename column"
 	RenameTable  AlterKind = "rename"
 	SetSchema    AlterKind = "set schema"
+	SetAutoSplit AlterKind = "set auto_split"
 )
 
 // AlterAction is one step of an AlterTable.
@@ -87,6 +88,7 @@ type AlterAction struct {
 	Column  *catalog.Column // of AddColumn, without an id
 	// Quiet is IF NOT EXISTS or IF EXISTS.
 	Quiet bool
+	On    bool // of SetAutoSplit
 }
 
 func (*Update) statement()     {}

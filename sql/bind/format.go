@@ -38,13 +38,20 @@ func FormatCreateTable(t *catalog.Table) string {
 		options = append(options, fmt.Sprintf("buckets = %d", p.Buckets))
 	case catalog.Range, catalog.TimeRange:
 		fmt.Fprintf(&out, " PARTITION BY RANGE (%s)", columnNames(t, p.Columns))
-		options = append(options, formatSplits(t)...)
+		splits := formatSplits(t)
+		if splits == nil {
+			options[0] = "tablets = 1" // cut where no value of one column is
+		}
+		options = append(options, splits...)
 	}
 	if p.Kind == catalog.Tenant || p.Kind == catalog.TimeRange {
 		options = append(options, "partition_kind = "+quoteText(string(p.Kind)))
 	}
 	if t.Replicas > 0 {
 		options = append(options, fmt.Sprintf("replicas = %d", t.Replicas))
+	}
+	if t.ManualSplit {
+		options = append(options, "auto_split = false")
 	}
 	fmt.Fprintf(&out, " WITH (%s)", strings.Join(options, ", "))
 	return out.String()

@@ -49,11 +49,15 @@ func (c *creation) readOption(def *pgquery.DefElem) (err error) {
 		c.options.buckets, err = c.intOption(def, 1, maxBuckets)
 	case "splits":
 		c.options.splits = def
+	case "auto_split":
+		var on bool
+		on, err = c.boolOption(def)
+		c.table.ManualSplit = !on
 	case "partition_kind":
 		c.options.kind = def.GetArg().GetString_().GetSval()
 	default:
 		e := c.unsupported(def.Location, "table option %s", def.Defname)
-		known := []string{"tablets", "replicas", "buckets", "splits", "partition_kind"}
+		known := []string{"tablets", "replicas", "buckets", "splits", "partition_kind", "auto_split"}
 		if near := nearest(def.Defname, known); near != "" {
 			return e.WithHint("Perhaps you meant %s.", near)
 		}
@@ -82,6 +86,8 @@ func (b *binder) boolOption(def *pgquery.DefElem) (bool, error) {
 		text = strconv.Itoa(int(v.Integer.Ival))
 	case *pgquery.Node_Boolean:
 		text = strconv.FormatBool(v.Boolean.Boolval)
+	case *pgquery.Node_TypeName: // as the grammar takes bare words that are not reserved
+		text = strings.Join(stringsOf(v.TypeName.Names), ".")
 	}
 	switch strings.ToLower(text) {
 	case "true", "on", "1":

@@ -43,6 +43,10 @@ const (
 	ActivateNode Procedure = "skein.activate_node"
 	// RemoveNode removes a drained node from the cluster.
 	RemoveNode Procedure = "skein.remove_node"
+	// SplitTablet splits a tablet, in the middle of its rows or at a key, and
+	// MergeTablets joins two neighbours.
+	SplitTablet  Procedure = "skein.split_tablet"
+	MergeTablets Procedure = "skein.merge_tablets"
 )
 
 // parameter is one of a procedure's.
@@ -56,23 +60,26 @@ type parameter struct {
 var procedures = []struct {
 	name       Procedure
 	parameters []parameter
+	optional   int // of the last ones
 }{
-	{CancelQuery, []parameter{{"query_id", catalog.Text}}},
-	{RotateKey, nil},
-	{SetSetting, []parameter{{"name", catalog.Text}, {"value", catalog.Text}}},
-	{MoveReplica, []parameter{{"tablet", catalog.BigInt}, {"from_node", catalog.BigInt}, {"to_node", catalog.BigInt}}},
-	{AbortMove, []parameter{{"tablet", catalog.BigInt}}},
-	{TransferLeader, []parameter{{"tablet", catalog.BigInt}, {"to_node", catalog.BigInt}}},
-	{DrainNode, []parameter{{"node", catalog.BigInt}}},
-	{ActivateNode, []parameter{{"node", catalog.BigInt}}},
-	{RemoveNode, []parameter{{"node", catalog.BigInt}}},
+	{CancelQuery, []parameter{{"query_id", catalog.Text}}, 0},
+	{RotateKey, nil, 0},
+	{SetSetting, []parameter{{"name", catalog.Text}, {"value", catalog.Text}}, 0},
+	{MoveReplica, []parameter{{"tablet", catalog.BigInt}, {"from_node", catalog.BigInt}, {"to_node", catalog.BigInt}}, 0},
+	{AbortMove, []parameter{{"tablet", catalog.BigInt}}, 0},
+	{TransferLeader, []parameter{{"tablet", catalog.BigInt}, {"to_node", catalog.BigInt}}, 0},
+	{DrainNode, []parameter{{"node", catalog.BigInt}}, 0},
+	{ActivateNode, []parameter{{"node", catalog.BigInt}}, 0},
+	{RemoveNode, []parameter{{"node", catalog.BigInt}}, 0},
+	{SplitTablet, []parameter{{"tablet", catalog.BigInt}, {"key", catalog.Text}}, 1},
+	{MergeTablets, []parameter{{"tablet", catalog.BigInt}, {"next_tablet", catalog.BigInt}}, 0},
 }
 
-// parameters are a procedure's.
-func (p Procedure) parameters() ([]parameter, bool) {
+// parameters are a procedure's, those of a number of arguments.
+func (p Procedure) parameters(arguments int) ([]parameter, bool) {
 	for _, known := range procedures {
-		if known.name == p {
-			return known.parameters, true
+		if all := len(known.parameters); known.name == p && arguments <= all && arguments >= all-known.optional {
+			return known.parameters[:arguments], true
 		}
 	}
 	return nil, false
@@ -83,8 +90,12 @@ func (p Procedure) usage() string {
 	list := make([]string, 0, len(procedures))
 	for _, known := range procedures {
 		parameters := make([]string, 0, len(known.parameters))
-		for _, each := range known.parameters {
-			parameters = append(parameters, each.name+" "+catalog.TypeName(each.dt))
+		for i, each := range known.parameters {
+			text := each.name + " " + catalog.TypeName(each.dt)
+			if i >= len(known.parameters)-known.optional {
+				text = "[" + text + "]"
+			}
+			parameters = append(parameters, text)
 		}
 		signature := fmt.Sprintf("%s(%s)", known.name, strings.Join(parameters, ", "))
 		if known.name == p {
@@ -104,8 +115,8 @@ func (b *binder) callProcedure(stmt *pgquery.CallStmt) (*Call, error) {
 		return nil, err
 	}
 	name := strings.Join(stringsOf(f.Funcname), ".")
-	parameters, known := Procedure(name).parameters()
-	if !known || len(parameters) != len(f.Args) {
+	parameters, known := Procedure(name).parameters(len(f.Args))
+	if !known {
 		return nil, b.errorAt(sqlstate.UndefinedFunction, f.Location, "procedure %s with %d arguments does not exist", name, len(f.Args)).
 			WithHint("There is %s.", Procedure(name).usage())
 	}
