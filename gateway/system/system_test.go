@@ -135,8 +135,8 @@ func TestNodesAndRanges(t *testing.T) {
 		{"ranges", "range_low", []any{"0"}},
 		{"ranges", "replica_nodes", []any{"1, 2"}},
 		{"ranges", "lag", []any{int64(0)}},
-		{"settings", "name", []any{consensus.SettingMetaVoters}},
-		{"settings", "value", []any{"3"}},
+		{"settings", "name", []any{consensus.SettingAutoSplit}},
+		{"settings", "value", []any{"true"}},
 	} {
 		got := column(t, state, tc.table, tc.column)
 		if tc.table == "settings" {
