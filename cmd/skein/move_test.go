@@ -150,6 +150,7 @@ func TestReplicasMoveUnderLoad(t *testing.T) {
 			cluster := startClusterOf(t, 4)
 			c := dial(t, cluster.flight)
 			awaitNodes(t, c, 4)
+			mustExec(t, c, "CALL skein.set_setting('rebalance', 'false')") // which would undo what is moved
 			mustCreate(t, c, fmt.Sprintf("CREATE TABLE moving (k BIGINT PRIMARY KEY, v BIGINT, changed BIGINT) WITH (tablets = 4, replicas = %d)", replicas))
 			mustExec(t, c, "INSERT INTO moving SELECT k, k, 0 FROM generate_series(0, 99) AS g(k)")
 			l := startTraffic(t, cluster.flight)

@@ -65,8 +65,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A statement that takes long ends when the session says, and no sooner than what
-// it needs fits in memory.
+// A statement that takes long ends when the session says.
 func TestSettingsBoundStatements(t *testing.T) {
 	t.Parallel()
 	server := startDev(t, ":memory:")

@@ -27,9 +27,6 @@ func (b *binder) sqlValue(f *pgquery.SQLValueFunction) (planner.Expr, error) {
 	if e, ok := b.who(f); ok {
 		return e, nil
 	}
-	if f.Op == pgquery.SQLValueFunctionOp_SVFOP_CURRENT_SCHEMA {
-		return b.at(&planner.Literal{Value: catalog.DefaultSchema, DataType: catalog.Text}, f.Location), nil
-	}
 	now := b.now(f.Location)
 	switch f.Op {
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP:
