@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -65,7 +66,51 @@ func (w *tableWriter) commitRequest(p *writePart, ts uint64) *pb.TransactRequest
 	}
 }
 
+// aliveEvery is how often those who may be asked for a transaction's outcome are
+// told that its coordinator lives. Readers ask after a good two seconds.
+const aliveEvery = time.Second
+
+// keep tells all who host the primary that the coordinator lives, until ctx ends:
+// a large participant may take longer to prepare than the others wait before they
+// have the transaction aborted. One that does not hear of it may do that, and the
+// commit then fails.
+func (w *tableWriter) keep(ctx context.Context, primary catalog.TabletID) {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		authorization, err := w.gw.sign(ctx, w.txn)
+		if err != nil {
+			w.gw.log.Warn("signing for a transaction that is being prepared failed", "txn", w.txn, "err", err)
+			return
+		}
+		request := &pb.TransactRequest{
+			Step: pb.TransactRequest_KEEP, TransactionId: w.txn, TabletId: uint64(primary), Authorization: authorization,
+		}
+		var told sync.WaitGroup
+		for _, addr := range w.gw.directory.Current().replicaAddresses(primary) {
+			told.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, aliveEvery)
+				defer cancel()
+				if conn, err := w.gw.workers.conn(addr); err == nil {
+					_, _ = conn.Transact(ctx, request) // told again soon
+				}
+			})
+		}
+		told.Wait()
+	}
+}
+
 func (w *tableWriter) prepare(ctx context.Context, parts []*writePart) error {
+	keeping, end := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { w.keep(keeping, parts[0].tablet) })
+	defer keeper.Wait()
+	defer end()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range parts {
 		group.Go(func() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -22,6 +23,36 @@ type resolver struct {
 	server *Server
 	asking singleflight.Group   // by tablet and transaction
 	seen   map[waiting]sighting // of the last round; only run uses it
+
+	mu   sync.Mutex
+	kept map[string]time.Time // transactions whose coordinators have been heard of
+}
+
+// maxKept bounds the transactions that coordinators are known to live for. Those
+// beyond it may be aborted before their slowest participant is prepared.
+const maxKept = 10_000
+
+// keep notes that the coordinator of a transaction lives.
+func (r *resolver) keep(txn string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.server.cfg.Now()
+	for known, heard := range r.kept {
+		if now.Sub(heard) >= r.server.cfg.ResolveAfter {
+			delete(r.kept, known)
+		}
+	}
+	if len(r.kept) < maxKept {
+		r.kept[txn] = now
+	}
+}
+
+// lives reports whether the coordinator of a transaction was heard of lately.
+func (r *resolver) lives(txn string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heard, ok := r.kept[txn]
+	return ok && r.server.cfg.Now().Sub(heard) < r.server.cfg.ResolveAfter
 }
 
 // waiting is an unfinished transaction on a tablet.
@@ -41,7 +72,7 @@ type sighting struct {
 const resolvePatience = 10 * time.Second
 
 func newResolver(s *Server) *resolver {
-	return &resolver{server: s, seen: map[waiting]sighting{}}
+	return &resolver{server: s, seen: map[waiting]sighting{}, kept: map[string]time.Time{}}
 }
 
 // run works until the server ends.
@@ -96,12 +127,16 @@ func (r *resolver) overdue(seen map[waiting]sighting, w waiting, progress uint64
 	return now.Sub(s.since) >= after
 }
 
-func (r *resolver) attempt(ctx context.Context, tablet catalog.TabletID, t storage.InDoubt) {
+// attempt resolves a transaction if it can, and reports whether its coordinator
+// lives and is still at it.
+func (r *resolver) attempt(ctx context.Context, tablet catalog.TabletID, t storage.InDoubt) (lives bool) {
 	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
 	defer cancel()
-	if err := r.resolve(ctx, tablet, t); err != nil && r.server.ctx.Err() == nil {
+	lives, err := r.resolve(ctx, tablet, t)
+	if err != nil && r.server.ctx.Err() == nil {
 		r.server.log.Warn("resolving a transaction failed, will retry", "txn", t.Txn, "tablet", tablet, "primary", t.Primary, "err", err)
 	}
+	return lives
 }
 
 // drop aborts a transaction whose rows were staged and forgotten.
@@ -116,12 +151,13 @@ func (r *resolver) drop(ctx context.Context, tablet catalog.TabletID, txn string
 }
 
 // resolve finds the outcome of a prepared transaction, which aborts it if it has
-// none, and applies it to the tablet. Any node may do so at any time.
-func (r *resolver) resolve(ctx context.Context, tablet catalog.TabletID, t storage.InDoubt) error {
-	_, err, _ := r.asking.Do(fmt.Sprintf("%d/%s", tablet, t.Txn), func() (any, error) {
+// none, and applies it to the tablet. Any node may do so at any time. While the
+// coordinator lives there is nothing to find.
+func (r *resolver) resolve(ctx context.Context, tablet catalog.TabletID, t storage.InDoubt) (lives bool, err error) {
+	found, err, _ := r.asking.Do(fmt.Sprintf("%d/%s", tablet, t.Txn), func() (any, error) {
 		outcome, timestamp, err := r.ask(ctx, t)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		var command storage.Command
 		switch outcome {
@@ -129,20 +165,22 @@ func (r *resolver) resolve(ctx context.Context, tablet catalog.TabletID, t stora
 			command = storage.Commit{Txn: t.Txn, Segments: t.Segments, Timestamp: timestamp}
 		case pb.TransactResponse_ABORTED:
 			command = storage.Abort{Txn: t.Txn}
+		case pb.TransactResponse_STAGED:
+			return true, nil
 		default:
-			return nil, sqlstate.New(sqlstate.InternalError, "primary tablet %d answers %s for transaction %s", t.Primary, outcome, t.Txn)
+			return false, sqlstate.New(sqlstate.InternalError, "primary tablet %d answers %s for transaction %s", t.Primary, outcome, t.Txn)
 		}
 		result, err := r.server.cfg.Node.Propose(ctx, tablet, command)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		r.server.log.Info("resolved a transaction", "txn", t.Txn, "tablet", tablet, "outcome", result.Outcome)
 		if result.Err != nil && result.Outcome != storage.Aborted {
-			return nil, result.Err
+			return false, result.Err
 		}
-		return nil, nil
+		return false, nil
 	})
-	return err
+	return err == nil && found.(bool), err
 }
 
 // ask gets the outcome from the primary, here or on another node.
@@ -208,17 +246,18 @@ func (r *resolver) replicas(id catalog.TabletID) []string {
 }
 
 // awaitOutcomes waits for transactions in doubt that a reader ran into. Most are
-// decided within milliseconds; those that are not after a while are resolved.
+// decided within milliseconds; those that are not after a while are resolved, or
+// waited for as long as their coordinators live.
 func (r *resolver) awaitOutcomes(ctx context.Context, doubt *storage.InDoubtError, retry func() error) error {
-	started := time.Now()
+	started, hope := time.Now(), time.Now()
 	patience := min(r.server.cfg.ResolveAfter, r.server.cfg.ReadDoubtWait/4)
-	bounded, cancel := context.WithTimeout(ctx, r.server.cfg.ReadDoubtWait)
-	defer cancel()
 	poll := newPoll(500*time.Microsecond, 50*time.Millisecond)
-	for poll.wait(bounded) {
+	for time.Since(hope) < r.server.cfg.ReadDoubtWait && poll.wait(ctx) {
 		if time.Since(started) >= patience {
 			for _, t := range doubt.Txns {
-				r.attempt(bounded, doubt.Tablet, t)
+				if r.attempt(ctx, doubt.Tablet, t) {
+					hope = time.Now()
+				}
 			}
 		}
 		err := retry()

@@ -14,6 +14,9 @@ func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb
 	if err := s.authorize(ctx, request.GetTransactionId(), request.GetAuthorization()); err != nil {
 		return nil, err
 	}
+	if s.undecided(request) {
+		return &pb.TransactResponse{Outcome: pb.TransactResponse_STAGED, Clock: s.cfg.Node.Clock().Now()}, nil
+	}
 	command, err := s.stepCommand(request)
 	if err != nil {
 		return nil, err
@@ -45,6 +48,21 @@ func (s *Server) transact(ctx context.Context, request *pb.TransactRequest) (*pb
 		Outcome: outcome, CommitTimestamp: result.Timestamp, Clock: s.cfg.Node.Clock().Now(),
 		Changes: changesOf(result),
 	}, nil
+}
+
+// undecided reports whether a coordinator lives that has not decided yet: it says so
+// itself, or had done so lately when another one asks.
+func (s *Server) undecided(request *pb.TransactRequest) bool {
+	switch txn := request.GetTransactionId(); request.GetStep() {
+	case pb.TransactRequest_KEEP:
+		if txn != "" {
+			s.resolver.keep(txn)
+		}
+		return txn != ""
+	case pb.TransactRequest_RESOLVE:
+		return s.resolver.lives(txn)
+	}
+	return false
 }
 
 // passFloor moves the clock past the floor that a transaction was prepared with,

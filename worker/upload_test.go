@@ -83,13 +83,16 @@ func TestUploadsComeWholeOrNotAtAll(t *testing.T) {
 
 func checkUpload(t *testing.T, c *cluster, n *node, txn string, autoCommit bool, f faultCase) {
 	table := c.createTable(txn, nil, 0)
-	patience := 20 * time.Second
-	if f.fault.Kind == faultproxy.Drop && f.fault.Message == 0 && f.fault.Place == faultproxy.Request {
-		patience = 200 * time.Millisecond // nobody will answer
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	f.fault.Match = puts(txn)
+	unanswered := f.fault.Kind == faultproxy.Drop && f.fault.Message == 0 && f.fault.Place == faultproxy.Request
+	f.fault.Match = func(method string, request []byte) bool {
+		match := puts(txn)(method, request)
+		if match && unanswered {
+			time.AfterFunc(200*time.Millisecond, cancel) // after which a client gives up
+		}
+		return match
+	}
 	before := n.proxy.Fired()
 	n.proxy.Arm(&f.fault)
 	result, err := n.upload(ctx, table, txn, autoCommit, 0)

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,6 +298,42 @@ func TestTransactionsInDoubtAreResolved(t *testing.T) {
 	}
 	eventually(t, "the second participant hears of the commit", settled)
 	c.checkTable(table, 0, 20)
+}
+
+// While its coordinator is heard of, nobody decides a transaction in its stead,
+// however long the prepare of another participant takes.
+func TestLivingCoordinatorsDecide(t *testing.T) {
+	start := time.Now()
+	var passed atomic.Int64
+	c := newCluster(t, 2, func(cfg *worker.Config) {
+		cfg.ResolveInterval, cfg.ResolveAfter = time.Millisecond, time.Minute
+		cfg.Now = func() time.Time { return start.Add(time.Duration(passed.Load())) }
+	})
+	table := c.createTable("t", []int{0}, 0, 1)
+	c.prepareBoth(table, "slow", 0)
+	prepared := func() bool {
+		return len(c.nodes[0].tablet(table.Tablets[0].ID).InDoubt()) == 1 && len(c.nodes[1].tablet(table.Tablets[1].ID).InDoubt()) == 1
+	}
+	for range 5 {
+		for _, step := range []pb.TransactRequest_Step{pb.TransactRequest_KEEP, pb.TransactRequest_RESOLVE} {
+			r, err := c.nodes[0].transact(step, table.Tablets[0].ID, "slow", nil)
+			if err != nil || r.GetOutcome() != pb.TransactResponse_STAGED {
+				t.Fatalf("%s: %v, %v", step, r, err)
+			}
+		}
+		passed.Add(int64(40 * time.Second))
+		if r, err := c.nodes[0].transact(pb.TransactRequest_RESOLVE, table.Tablets[0].ID, "slow", nil); err != nil || r.GetOutcome() != pb.TransactResponse_STAGED {
+			t.Fatalf("%v, %v", r, err)
+		}
+		if !prepared() {
+			t.Fatal("the transaction was decided though its coordinator lives")
+		}
+	}
+	passed.Add(int64(2 * time.Minute))
+	eventually(t, "a transaction is aborted whose coordinator is silent", func() bool { return !prepared() })
+	if r, err := c.nodes[0].transact(pb.TransactRequest_RESOLVE, table.Tablets[0].ID, "slow", nil); err != nil || r.GetOutcome() != pb.TransactResponse_ABORTED {
+		t.Fatalf("%v, %v", r, err)
+	}
 }
 
 // A reader that runs into a prepared transaction waits for it; if its outcome

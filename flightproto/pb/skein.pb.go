@@ -83,6 +83,7 @@ const (
 	TransactRequest_ABORT            TransactRequest_Step = 3
 	TransactRequest_RESOLVE          TransactRequest_Step = 4 // on the primary: the outcome, aborting if undecided
 	TransactRequest_TRUNCATE         TransactRequest_Step = 5 // empty the tablet: at commit_timestamp, or if 0 as part of the transaction
+	TransactRequest_KEEP             TransactRequest_Step = 7 // to all who host the primary, again and again: the coordinator lives and prepares
 	TransactRequest_BEGIN            TransactRequest_Step = 6 // make the transaction known: the tablet is not split or merged before it is over
 )
 
@@ -95,6 +96,7 @@ var (
 		3: "ABORT",
 		4: "RESOLVE",
 		5: "TRUNCATE",
+		7: "KEEP",
 		6: "BEGIN",
 	}
 	TransactRequest_Step_value = map[string]int32{
@@ -104,6 +106,7 @@ var (
 		"ABORT":            3,
 		"RESOLVE":          4,
 		"TRUNCATE":         5,
+		"KEEP":             7,
 		"BEGIN":            6,
 	}
 )
@@ -142,7 +145,7 @@ const (
 	TransactResponse_PREPARED            TransactResponse_Outcome = 1
 	TransactResponse_COMMITTED           TransactResponse_Outcome = 2
 	TransactResponse_ABORTED             TransactResponse_Outcome = 3
-	TransactResponse_STAGED              TransactResponse_Outcome = 4 // of a TRUNCATE without a timestamp
+	TransactResponse_STAGED              TransactResponse_Outcome = 4 // of a TRUNCATE without a timestamp; of a RESOLVE: undecided, its coordinator lives
 )
 
 // Enum value maps for TransactResponse_Outcome.
@@ -5328,7 +5331,7 @@ const file_skein_proto_rawDesc = "" +
 	"\binserted\x18\x01 \x01(\x04R\binserted\x12\x1a\n" +
 	"\breplaced\x18\x02 \x01(\x04R\breplaced\x12\x18\n" +
 	"\aignored\x18\x03 \x01(\x04R\aignored\x12\x18\n" +
-	"\adeleted\x18\x04 \x01(\x04R\adeleted\"\xa4\x03\n" +
+	"\adeleted\x18\x04 \x01(\x04R\adeleted\"\xae\x03\n" +
 	"\x0fTransactRequest\x122\n" +
 	"\x04step\x18\x01 \x01(\x0e2\x1e.skein.v1.TransactRequest.StepR\x04step\x12%\n" +
 	"\x0etransaction_id\x18\x02 \x01(\tR\rtransactionId\x12\x1b\n" +
@@ -5337,7 +5340,7 @@ const file_skein_proto_rawDesc = "" +
 	"\x10commit_timestamp\x18\x05 \x01(\x04R\x0fcommitTimestamp\x12*\n" +
 	"\x11primary_tablet_id\x18\x06 \x01(\x04R\x0fprimaryTabletId\x12$\n" +
 	"\rauthorization\x18\a \x01(\fR\rauthorization\x12\x18\n" +
-	"\adeletes\x18\b \x01(\rR\adeletes\"f\n" +
+	"\adeletes\x18\b \x01(\rR\adeletes\"p\n" +
 	"\x04Step\x12\x14\n" +
 	"\x10STEP_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aPREPARE\x10\x01\x12\n" +
@@ -5345,7 +5348,8 @@ const file_skein_proto_rawDesc = "" +
 	"\x06COMMIT\x10\x02\x12\t\n" +
 	"\x05ABORT\x10\x03\x12\v\n" +
 	"\aRESOLVE\x10\x04\x12\f\n" +
-	"\bTRUNCATE\x10\x05\x12\t\n" +
+	"\bTRUNCATE\x10\x05\x12\b\n" +
+	"\x04KEEP\x10\a\x12\t\n" +
 	"\x05BEGIN\x10\x06\"\x98\x02\n" +
 	"\x10TransactResponse\x12<\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\".skein.v1.TransactResponse.OutcomeR\aoutcome\x12)\n" +
