@@ -135,6 +135,14 @@ func TestUsers(t *testing.T) {
 	if text := strings.Join(rows, " "); err != nil || text != "ann,true,true bob,false,true" {
 		t.Errorf("%s, %v", text, err)
 	}
+	for c, name := range map[*client.Client]string{ann: "ann", bob: "bob"} {
+		for range 2 {
+			rows, err := query(ctx, c, "SELECT current_user, session_user")
+			if err != nil || strings.Join(rows, " ") != name+","+name {
+				t.Errorf("%s is told to be %v, %v", name, rows, err)
+			}
+		}
+	}
 	rows, err = query(ctx, bob, "SELECT user_name, statement FROM skein.queries")
 	if err != nil || len(rows) != 1 || !strings.HasPrefix(rows[0], "bob,") {
 		t.Errorf("%v, %v", rows, err)
