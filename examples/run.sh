@@ -85,7 +85,7 @@ check "Java, JDBC, types and metadata" "$work/types_java" java_example Types
 
 # The same with TLS and a password: the user is made while nobody is asked who it is.
 stop
-export SKEIN_PASSWORD="colon: and space"
+export SKEIN_PASSWORD="colon:and-more"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost \
   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
 serve "$work/data"

@@ -351,3 +351,26 @@ func TestUsersOfCluster(t *testing.T) {
 		t.Error("the statement did not end")
 	}
 }
+
+// Health and metrics are served with TLS where the settings say so.
+func TestHealthOverTLS(t *testing.T) {
+	_, files := publicFiles(t)
+	s := startDev(t, ":memory:", "--http-tls-cert", files.Cert, "--http-tls-key", files.Key)
+	address := ""
+	for _, line := range s.output {
+		if rest, ok := strings.CutPrefix(line, "  health      "); ok {
+			address = strings.TrimSuffix(rest, "/readyz")
+		}
+	}
+	if !strings.HasPrefix(address, "https://") {
+		t.Fatalf("it says %s", strings.Join(s.output, "\n"))
+	}
+	if _, stderr, code := command(t, "", "health", "--http", address, "--tls-ca", files.CA); code != 0 {
+		t.Error(stderr)
+	}
+	for _, args := range [][]string{{"--http", address}, {"--http", strings.TrimPrefix(address, "https://")}} {
+		if out, _, code := command(t, "", append([]string{"health"}, args...)...); code == 0 {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+}

@@ -21,6 +21,10 @@ import (
 
 const envPrefix = "SKEIN_"
 
+// clientVariables are read by commands that are clients, of whose settings a process
+// that serves has none.
+var clientVariables = []string{"addr", "user", "password", "new_password", "join_token"}
+
 // FileFlag is the flag, and with SKEIN_ the variable, that names the YAML file.
 const FileFlag = "config"
 
@@ -177,7 +181,7 @@ func load(fs *pflag.FlagSet, environ []string, out any) (unknown []string, err e
 			if slices.Contains(known, key) {
 				return key, value
 			}
-			if key != FileFlag {
+			if key != FileFlag && !slices.Contains(clientVariables, key) {
 				unknown = append(unknown, name)
 			}
 			return "", nil
