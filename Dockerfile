@@ -17,4 +17,4 @@ VOLUME /var/lib/skein
 EXPOSE 8815 8816 31401 31480 31501
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/skein"]
-CMD ["dev", "--data", "/var/lib/skein", "--flight", "0.0.0.0:8815", "--http", "0.0.0.0:8816"]
+CMD ["dev", "--data", "/var/lib/skein", "--flight", "0.0.0.0:8815", "--http", "0.0.0.0:8816", "--insecure"]

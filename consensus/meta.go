@@ -286,6 +286,10 @@ func (m *Meta) Handle(ctx context.Context, command string, body []byte) ([]byte,
 		return handle(ctx, command, body, m.SetNodeState)
 	case MetaSetSetting:
 		return handle(ctx, command, body, m.SetSetting)
+	case MetaPutUser:
+		return handle(ctx, command, body, m.PutUser)
+	case MetaDropUser:
+		return handle(ctx, command, body, m.DropUser)
 	case MetaNewToken:
 		return handle(ctx, command, body, m.NewToken)
 	case MetaJoin:

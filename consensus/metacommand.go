@@ -74,6 +74,7 @@ func decodeMetaCommand(entry []byte) (MetaCommand, error) {
 		MetaRepairReplica, MetaAskRepair, MetaVouchRepair, MetaFinishRepair,
 		MetaCreateJob, MetaClaimJob, MetaAdvanceJob, MetaEndJob, MetaReshape, MetaPublishReshape,
 		MetaMoveReplica, MetaAdvanceMove, MetaAskMove, MetaVouchMove, MetaAbortMove, MetaFinishMove, MetaReportTablets,
+		MetaPutUser, MetaDropUser,
 		MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting,
 		MetaCreateSchema, MetaDropSchema, MetaLeaseGateway, MetaEndSessions:
 		return c, nil

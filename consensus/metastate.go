@@ -40,6 +40,7 @@ const (
 	recordSchema    = 'p'
 	recordLease     = 'l'
 	recordSuccessor = 'f'
+	recordUser      = 'u'
 )
 
 // metaState is the meta group's state in memory, and the deterministic rules by
@@ -53,6 +54,7 @@ type metaState struct {
 	repairs  map[catalog.TabletID]Repair
 	jobs     map[uint64]Job
 	schemas  map[string]Schema
+	users    map[string]User
 	leases   map[string]gatewayLease // by gateway
 	// leasesChanged says that leases differ from the last snapshot's, though the
 	// version, which they are no part of, does not.
@@ -84,6 +86,7 @@ type metaCounters struct {
 	NextAnswer  uint64           `json:"next_answer"`
 	NextJob     uint64           `json:"next_job,omitempty"` // the last one's id
 	NextNode    catalog.NodeID   `json:"next_node,omitempty"`
+	NextUser    uint64           `json:"next_user,omitempty"`   // the last one's id
 	NextSchema  uint64           `json:"next_schema,omitempty"` // the last one given
 	NextLease   uint64           `json:"next_lease,omitempty"`  // the last one given
 }
@@ -119,6 +122,7 @@ func newMetaState() *metaState {
 		answers:    map[string][]byte{},
 		dirty:      map[string][]byte{},
 		successors: map[catalog.TabletID]Successor{},
+		users:      map[string]User{},
 	}
 }
 
@@ -206,6 +210,8 @@ func (s *metaState) apply(c MetaCommand) ([]byte, error) {
 		answer = s.reportTablets(c.Body)
 	case MetaReshape, MetaPublishReshape:
 		id, answer = s.applyReshape(c)
+	case MetaPutUser, MetaDropUser:
+		id, answer = s.applyUsers(c)
 	case MetaSetNodeState, MetaSetSeat, MetaHeartbeat, MetaAddToken, MetaRedeemToken, MetaSetSetting:
 		id, answer = s.applyMembership(c)
 	default:
@@ -473,6 +479,11 @@ func (s *metaState) load(key, value []byte) error {
 		if err = json.Unmarshal(value, &lease); err == nil {
 			s.leases[lease.Gateway] = lease
 		}
+	case recordUser:
+		var u User
+		if err = json.Unmarshal(value, &u); err == nil {
+			s.users[u.Name] = u
+		}
 	case recordAnswer:
 		var a answerRecord
 		if err = json.Unmarshal(value, &a); err == nil {
@@ -509,7 +520,7 @@ func (s *metaState) tableList() []*catalog.Table {
 func (s *metaState) snapshot() *MetaSnapshot {
 	snap := &MetaSnapshot{
 		Version: s.counters.Version, ClusterID: s.clusterID, Tables: []*catalog.Table{}, Nodes: s.nodeList(),
-		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen),
+		Keys: s.keys, Settings: s.settings, Tokens: s.tokens, Seen: maps.Clone(s.seen), Users: s.userList(),
 		Schemas: s.schemaList(), leases: s.leaseList(),
 		Moves: s.moveList(), Reports: maps.Clone(s.reports),
 	}

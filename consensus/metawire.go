@@ -113,6 +113,8 @@ type MetaSnapshot struct {
 	// Reports are what each node led when it last told. It moves on without a new
 	// version, and only workers have it.
 	Reports map[catalog.NodeID][]TabletReport `json:"-"`
+	// Users are those who may connect, by name.
+	Users []User `json:"users,omitempty"`
 
 	leases []gatewayLease
 	// Successors are the tablets that were split or merged, by id.

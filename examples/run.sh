@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every example against a fresh server and compares what they print. Needs
-# Go, python3 with venv, a JDK and Maven; Python packages go to examples/.cache.
+# Go, python3 with venv, a JDK, Maven and openssl; Python packages go to examples/.cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skein=${SKEIN:-./bin/skein}
@@ -8,11 +8,16 @@ cache=examples/.cache
 work=$(mktemp -d)
 server=
 
-finish() {
+stop() {
   if [ -n "$server" ]; then
     kill -TERM "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
+  server=
+}
+
+finish() {
+  stop
   rm -rf "$work"
 }
 trap finish EXIT
@@ -22,16 +27,19 @@ if [ ! -x "$cache/venv/bin/python" ]; then
   "$cache/venv/bin/pip" install --quiet -r examples/requirements.txt
 fi
 
-: >"$work/out"
-"$skein" dev --data :memory: --flight 127.0.0.1:0 --http "" >"$work/out" &
-server=$!
-address=
-while [ -z "$address" ]; do
-  kill -0 "$server"
-  address=$(sed -n 's,^  Flight SQL  grpc://,,p' "$work/out")
-  # Wait for the next line of output, for a second at most.
-  [ -n "$address" ] || timeout 1 tail -n +1 -f --pid="$server" "$work/out" | grep -q -m1 'Flight SQL' || true
-done
+serve() { # DATA FLAG...
+  : >"$work/out"
+  "$skein" dev --flight 127.0.0.1:0 --http "" --data "$@" >"$work/out" &
+  server=$!
+  address=
+  while [ -z "$address" ]; do
+    kill -0 "$server"
+    address=$(sed -n 's,^  Flight SQL  grpc[a-z+]*://,,p' "$work/out")
+    # Wait for the next line of output, for a second at most.
+    [ -n "$address" ] || timeout 1 tail -n +1 -f --pid="$server" "$work/out" | grep -q -m1 'Flight SQL' || true
+  done
+}
+serve :memory:
 
 passed=0 failed=0
 check() { # NAME EXPECTED COMMAND...
@@ -53,10 +61,10 @@ shell_example() {
     "SELECT species, count(*), max(mass_kg) FROM birds_shell GROUP BY species ORDER BY species" | tail -n +2 | tr , ' '
 }
 
-java_example() { # CLASS
+java_example() { # CLASS PARAMETERS
   # Maven may reset the terminal's colours around what the program prints.
   mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec "-Dskein.main=skein.$1" \
-    "-Dskein.url=jdbc:arrow-flight-sql://$address?useEncryption=false" "-Dskein.csv=$PWD/examples/birds.csv" |
+    "-Dskein.url=jdbc:arrow-flight-sql://$address?${2:-useEncryption=false}" "-Dskein.csv=$PWD/examples/birds.csv" |
     sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$/d'
 }
 
@@ -74,5 +82,24 @@ check "Java, JDBC" "$birds" java_example Birds
 check "Java, JDBC, cancel" "$work/cancel_java" java_example Cancel
 check "Python, ADBC, every type" "$work/types_python" "$cache/venv/bin/python" examples/python_types.py "grpc://$address"
 check "Java, JDBC, types and metadata" "$work/types_java" java_example Types
+
+# The same with TLS and a password: the user is made while nobody is asked who it is.
+stop
+export SKEIN_PASSWORD="colon:and-more"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost \
+  -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+serve "$work/data"
+SKEIN_NEW_PASSWORD=$SKEIN_PASSWORD "$skein" admin user add ann --superuser --addr "$address"
+stop
+serve "$work/data" --auth users --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
+secured_shell() {
+  "$skein" sql --addr "grpc+tls://$address" --tls-ca "$work/cert.pem" --user ann --format csv -c "SELECT CURRENT_USER" | tail -n 1
+}
+echo ann >"$work/secured_shell"
+printf '%s\n' "ADBC is ann" "pyarrow is ann" "nobody is let in" >"$work/secured_python"
+check "shell, TLS and password" "$work/secured_shell" secured_shell
+check "Python, TLS and password" "$work/secured_python" "$cache/venv/bin/python" examples/python_secured.py "grpc+tls://$address" "$work/cert.pem" ann
+check "Java, JDBC, TLS and password" "$birds" java_example Birds \
+  "useEncryption=true&tlsRootCerts=$work/cert.pem&user=ann&password=$SKEIN_PASSWORD"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

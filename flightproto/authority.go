@@ -34,6 +34,9 @@ const (
 	SubjectStatus = "status"
 )
 
+// RoleSuperuser is the role, in envelopes, of users who may end what others run.
+const RoleSuperuser = "superuser"
+
 // clusterKeyID names the key that is made from the cluster's secret.
 const clusterKeyID = 0
 

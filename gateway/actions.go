@@ -27,6 +27,7 @@ type clusterStatus struct {
 
 type queryStatus struct {
 	ID            string `json:"query_id"`
+	User          string `json:"user"`
 	Text          string `json:"text"`
 	StartedUnixMS int64  `json:"started_unix_ms"`
 }
@@ -90,7 +91,7 @@ func (s *service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 		}
 		result = map[string]bool{"cancelled": cancelled}
 	case actionClusterStatus:
-		result = s.sql.gw.status()
+		result = s.sql.gw.status(s.sql.gw.cfg.Identify(stream.Context()))
 	default:
 		return s.FlightServer.DoAction(a, stream)
 	}
@@ -101,11 +102,11 @@ func (s *service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 	return stream.Send(&flight.Result{Body: body})
 }
 
-func (g *Server) status() *clusterStatus {
+func (g *Server) status(who Identity) *clusterStatus {
 	snap := g.directory.Current()
 	st := &clusterStatus{MetadataVersion: snap.Version(), Queries: []queryStatus{}, Workers: snap.status}
 	for _, q := range g.queries.list() {
-		st.Queries = append(st.Queries, queryStatus{ID: q.id, Text: q.text, StartedUnixMS: q.started.UnixMilli()})
+		st.Queries = append(st.Queries, queryStatus{ID: q.id, User: q.user, Text: q.textFor(who), StartedUnixMS: q.started.UnixMilli()})
 	}
 	slices.SortFunc(st.Queries, func(a, b queryStatus) int { return int(a.StartedUnixMS - b.StartedUnixMS) })
 	return st

@@ -132,7 +132,7 @@ func TestPlansWithinPlansDoNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &Server{ledger: smallLedger(8), queries: newQueries(4), metrics: m}
-	ctx, end, err := g.queries.start(t.Context(), "q", "UPDATE", &session.Settings{})
+	ctx, end, err := g.queries.start(t.Context(), "q", "ann", "UPDATE", &session.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,13 @@ func (s *sqlService) call(ctx context.Context, st *statement, args [][]*planner.
 }
 
 func (s *sqlService) callOnce(ctx context.Context, c *sql.Call) (int64, error) {
-	switch c.Procedure {
-	case sql.CancelQuery:
+	if c.Procedure == sql.CancelQuery {
 		return s.callCancel(ctx, c)
+	}
+	if err := s.gw.mayAdminister(ctx, "call "+string(c.Procedure)); err != nil {
+		return 0, err
+	}
+	switch c.Procedure {
 	case sql.RotateKey:
 		return 1, s.gw.rotateKey(ctx)
 	case sql.SetSetting:

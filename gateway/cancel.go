@@ -12,10 +12,10 @@ import (
 )
 
 // cancelStatement ends a statement, whichever gateway runs it, and reports
-// whether there was one.
+// whether there was one. Others' statements are for superusers to end: 42501.
 func (g *Server) cancelStatement(ctx context.Context, id string) (bool, error) {
-	if g.queries.cancel(id) {
-		return true, nil
+	if found, err := g.queries.cancelFor(g.cfg.Identify(ctx), id); found || err != nil {
+		return found, err
 	}
 	return g.cancelElsewhere(ctx, id)
 }
@@ -53,6 +53,9 @@ func (g *Server) cancelElsewhere(ctx context.Context, id string) (bool, error) {
 	err = group.Wait()
 	if found.Load() > 0 {
 		return true, nil
+	}
+	if sqlstate.CodeOf(err) == sqlstate.InsufficientPrivilege {
+		return false, err
 	}
 	if err != nil {
 		return false, sqlstate.New(sqlstate.ConnectionFailure, "whether statement %s runs is not known: %w", id, err).

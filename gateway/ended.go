@@ -37,7 +37,7 @@ func (s *sqlService) inSession(ctx context.Context, in *session.Session, id, tex
 		settings = in.Settings()
 		defer s.gw.sessions.Begin(in)()
 	}
-	ctx, end, err := s.gw.queries.start(ctx, id, text, settings)
+	ctx, end, err := s.gw.queries.start(ctx, id, s.gw.cfg.Identify(ctx).User, text, settings)
 	if err != nil {
 		return err
 	}

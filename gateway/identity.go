@@ -6,16 +6,35 @@ import (
 
 	"skein/consensus"
 	"skein/flightproto"
+	"skein/gateway/auth"
+	"skein/sqlstate"
 )
 
 // Identity is who makes a call.
-type Identity struct {
-	User  string
-	Roles []string
-}
+type Identity = auth.Identity
 
 // AnonymousUser is the user of calls that nobody has been identified for.
 const AnonymousUser = "anonymous"
+
+// anonymous is who makes calls to a gateway that does not ask.
+func anonymous(context.Context) Identity {
+	return Identity{User: AnonymousUser, Roles: []string{flightproto.RoleSuperuser}, Superuser: true}
+}
+
+// authenticated is who makes a call that an Authenticator has let through; nobody
+// otherwise, who may do nothing that is for somebody.
+func authenticated(ctx context.Context) Identity {
+	id, _ := auth.FromContext(ctx)
+	return id
+}
+
+// mayAdminister refuses what only superusers may do.
+func (g *Server) mayAdminister(ctx context.Context, what string) error {
+	if who := g.cfg.Identify(ctx); !who.Superuser {
+		return sqlstate.New(sqlstate.InsufficientPrivilege, "user %q may not %s", who.User, what).WithHint("A superuser may.")
+	}
+	return nil
+}
 
 // gatewayUser is in the envelopes of what a gateway asks on its own behalf.
 const gatewayUser = "gateway"

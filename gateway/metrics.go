@@ -15,6 +15,7 @@ type metrics struct {
 	rowsSent   prometheus.Counter
 	rowsWrote  prometheus.Counter
 	admission  prometheus.Histogram
+	logins     *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
@@ -40,11 +41,14 @@ func newMetrics(reg prometheus.Registerer, g *Server) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 	}
+	m.logins = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "skein_gateway_logins_total", Help: "Logins with a password, by result: ok, failed, or refused as too many.",
+	}, []string{"result"})
 	if reg == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.statements, m.duration, m.slow, m.rowsSent, m.rowsWrote, m.admission,
+		m.statements, m.duration, m.slow, m.rowsSent, m.rowsWrote, m.admission, m.logins,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_gateway_admission_queue", Help: "Queries that wait to be admitted.",
 		}, func() float64 { return float64(g.ledger.state().waiting) }),

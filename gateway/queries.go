@@ -24,6 +24,7 @@ type queries struct {
 type runningQuery struct {
 	id      string
 	text    string
+	user    string // who runs it
 	started time.Time
 	// settings are those of its session when it began.
 	settings *session.Settings
@@ -69,7 +70,7 @@ func newQueries(limit int) *queries {
 // start registers a statement and derives its context. The caller calls the
 // returned function when the statement has ended. Too many statements at a
 // time answer 53400 rather than queueing without bound.
-func (q *queries) start(ctx context.Context, id, text string, settings *session.Settings) (context.Context, func(), error) {
+func (q *queries) start(ctx context.Context, id, user, text string, settings *session.Settings) (context.Context, func(), error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.running) >= q.limit {
@@ -85,7 +86,7 @@ func (q *queries) start(ctx context.Context, id, text string, settings *session.
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, sqlstate.New(sqlstate.QueryCanceled,
 			"the statement ran longer than the statement timeout of %s", timeout))
 	}
-	r := &runningQuery{id: id, text: text, settings: settings, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32), runs: new(atomic.Pointer[run])}
+	r := &runningQuery{id: id, user: user, text: text, settings: settings, started: time.Now(), cancel: cancel, admitted: new(atomic.Int32), runs: new(atomic.Pointer[run])}
 	q.running[id] = r
 	return context.WithValue(ctx, runningKey{}, r), func() {
 		stop()
@@ -94,6 +95,14 @@ func (q *queries) start(ctx context.Context, id, text string, settings *session.
 		defer q.mu.Unlock()
 		delete(q.running, id)
 	}, nil
+}
+
+// textFor is the statement as a user may see it: that of others is for superusers.
+func (r *runningQuery) textFor(who Identity) string {
+	if who.Superuser || r.user == who.User {
+		return r.text
+	}
+	return "<insufficient privilege>"
 }
 
 // cancel ends a running statement and reports whether there was one.
@@ -105,6 +114,19 @@ func (q *queries) cancel(id string) bool {
 		r.cancel(errCancelledByUser)
 	}
 	return ok
+}
+
+// cancelFor is cancel for a user, who may end only the own statements unless the
+// user is a superuser: SQLSTATE 42501.
+func (q *queries) cancelFor(who Identity, id string) (bool, error) {
+	q.mu.Lock()
+	r, ok := q.running[id]
+	q.mu.Unlock()
+	if ok && !who.Superuser && r.user != who.User {
+		return false, sqlstate.New(sqlstate.InsufficientPrivilege, "statement %s is another user's", id).
+			WithHint("Its user may cancel it, and a superuser.")
+	}
+	return q.cancel(id), nil
 }
 
 // attempt is the last attempt of a running statement, nil if there is none.

@@ -16,6 +16,7 @@ import (
 	"skein/consensus"
 	"skein/exec"
 	"skein/flightproto"
+	"skein/gateway/auth"
 	"skein/gateway/session"
 	"skein/planner"
 )
@@ -31,7 +32,12 @@ type Config struct {
 	// ClusterSecret is what workers and gateways know each other by; workers that
 	// have one tell the cluster's metadata to nobody without it.
 	ClusterSecret string
-	// Identify tells who makes a call; nil takes all for AnonymousUser.
+	// Authenticate lets only users of the cluster in, who log in with passwords and
+	// then show tokens, which are good for TokenLife (8 hours).
+	Authenticate bool
+	TokenLife    time.Duration
+	// Identify tells who makes a call. Nil is what Authenticate has found out, without
+	// it all are AnonymousUser, who is a superuser.
 	Identify func(context.Context) Identity
 	// DialOptions are for connections to workers.
 	DialOptions []grpc.DialOption
@@ -82,8 +88,14 @@ func (c *Config) setDefaults() {
 	if c.SpillDir == "" {
 		c.SpillDir = os.TempDir()
 	}
+	if c.Identify == nil && c.Authenticate {
+		c.Identify = authenticated
+	}
 	if c.Identify == nil {
-		c.Identify = func(context.Context) Identity { return Identity{User: AnonymousUser} }
+		c.Identify = anonymous
+	}
+	if c.TokenLife == 0 {
+		c.TokenLife = 8 * time.Hour
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -142,6 +154,7 @@ type Server struct {
 	plans     *planCache
 	metrics   *metrics
 	service   *service
+	auth      *auth.Authenticator
 	id        string // of this process, as the owner of temporary tables
 	sessions  *session.Manager
 	keeper    *keeper
@@ -173,6 +186,13 @@ func New(cfg Config) (*Server, error) {
 	if g.metrics, err = newMetrics(cfg.Registerer, g); err != nil {
 		return nil, fmt.Errorf("registering the gateway's metrics: %w", err)
 	}
+	g.auth, err = auth.New(auth.Config{
+		Directory: usersDirectory{g}, Logger: g.log, TokenLife: cfg.TokenLife,
+		Counted: func(result string) { g.metrics.logins.WithLabelValues(result).Inc() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing for logins: %w", err)
+	}
 	sql, err := newSQLService(g)
 	if err != nil {
 		return nil, fmt.Errorf("starting the SQL service: %w", err)
@@ -198,6 +218,15 @@ func (g *Server) Register(s *grpc.Server) { flight.RegisterFlightServiceServer(s
 
 // ServerOptions are the gRPC options that the Flight service needs.
 func ServerOptions() []grpc.ServerOption { return flightproto.ServerOptions() }
+
+// AuthOptions are the gRPC options by which the server asks who its clients are,
+// none where it does not.
+func (g *Server) AuthOptions() []grpc.ServerOption {
+	if !g.cfg.Authenticate {
+		return nil
+	}
+	return g.auth.ServerOptions()
+}
 
 // Ready returns nil once the cluster's metadata is known and its workers
 // answer, else why not.

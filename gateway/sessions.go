@@ -119,8 +119,16 @@ type scope struct {
 	key string
 }
 
-// plainScope is that of clients without a session.
+// plainScope is that of clients without a session and a name.
 func plainScope() *scope { return &scope{path: []string{catalog.DefaultSchema}} }
+
+// of makes the scope a user's, whose name a text may ask for.
+func (c *scope) of(user string) *scope {
+	if c.User = user; user != "" {
+		c.key = user + "\x02" + c.key
+	}
+	return c
+}
 
 // scope returns what names mean for a call.
 func (s *sqlService) scope(ctx context.Context) (*scope, error) {
@@ -128,9 +136,16 @@ func (s *sqlService) scope(ctx context.Context) (*scope, error) {
 	if err != nil {
 		return nil, err
 	}
+	user := s.gw.cfg.Identify(ctx).User
+	if user == AnonymousUser {
+		user = ""
+	}
 	defaults := s.gw.sessions.Defaults()
 	if found == nil || (found.Settings() == defaults && !found.Temporary()) {
-		return s.plainScope, nil
+		if user == "" {
+			return s.plainScope, nil
+		}
+		return plainScope().of(user), nil
 	}
 	settings := found.Settings()
 	out := &scope{}
@@ -155,7 +170,7 @@ func (s *sqlService) scope(ctx context.Context) (*scope, error) {
 		out.temp = s.gw.temporaryOf(found)
 	}
 	out.key = out.cacheKey()
-	return out, nil
+	return out.of(user), nil
 }
 
 // noSchema is the schema of new tables where the search path is empty: no schema

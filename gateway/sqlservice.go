@@ -208,8 +208,8 @@ func (s *sqlService) DoPutCommandStatementUpdate(ctx context.Context, cmd flight
 // CancelFlightInfo cancels the query that a FlightInfo stands for.
 func (s *sqlService) CancelFlightInfo(ctx context.Context, req *flight.CancelFlightInfoRequest) (flight.CancelFlightInfoResult, error) {
 	id := string(req.GetInfo().GetAppMetadata())
-	if s.gw.queries.cancel(id) {
-		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, nil
+	if found, err := s.gw.queries.cancelFor(s.gw.cfg.Identify(ctx), id); found || err != nil {
+		return flight.CancelFlightInfoResult{Status: flight.CancelStatusCancelled}, s.fail(ctx, err)
 	}
 	for _, e := range req.GetInfo().GetEndpoint() {
 		handle, ok := statementHandle(e.GetTicket())

@@ -124,7 +124,7 @@ func (st *statement) parameterSchema() *arrow.Schema {
 func (s *sqlService) bind(ctx context.Context, in *scope, text string, version uint64) (*statement, error) {
 	statements, err := sql.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, withoutPassword(text, err)
 	}
 	switch len(statements) {
 	case 1:
@@ -141,7 +141,7 @@ func (s *sqlService) bind(ctx context.Context, in *scope, text string, version u
 	if err != nil {
 		return nil, err
 	}
-	return &statement{text: text, bound: bound, version: version, scope: in}, nil
+	return &statement{text: shownText(text, bound.Statement), bound: bound, version: version, scope: in}, nil
 }
 
 // with gives the parameters values; a statement without parameters is itself.
@@ -228,6 +228,12 @@ func (s *sqlService) runUpdate(ctx context.Context, st *statement, args [][]*pla
 			return s.createSchema(ctx, b)
 		case *sql.DropSchema:
 			return s.dropSchemas(ctx, b)
+		case *sql.CreateUser:
+			return s.createUser(ctx, b)
+		case *sql.AlterUser:
+			return s.alterUser(ctx, b)
+		case *sql.DropUser:
+			return s.dropUsers(ctx, b)
 		case *sql.Set:
 			return s.set(ctx, b)
 		case *sql.Truncate:
@@ -257,7 +263,8 @@ func updateKind(b sql.Bound) string {
 		return "update"
 	case *sql.Delete:
 		return "delete"
-	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate, *sql.CreateSchema, *sql.DropSchema:
+	case *sql.CreateTable, *sql.AlterTable, *sql.DropTable, *sql.Truncate, *sql.CreateSchema, *sql.DropSchema,
+		*sql.CreateUser, *sql.AlterUser, *sql.DropUser:
 		return "ddl"
 	case *sql.Set:
 		return "set"

@@ -41,9 +41,10 @@ func (s systemTables) OpenScan(ctx context.Context, scan *planner.TabletScan, _ 
 
 func (s systemTables) state(ctx context.Context) *system.State {
 	state := &system.State{Meta: s.snap.meta, Status: s.snap.status, Stats: func(t *catalog.Table) planner.TableStats { return s.snap.stats[t.ID] }}
-	state.Version, state.User = s.gw.cfg.Version, s.gw.cfg.Identify(ctx).User
+	who := s.gw.cfg.Identify(ctx)
+	state.Version, state.User = s.gw.cfg.Version, who.User
 	for _, q := range s.gw.queries.list() {
-		state.Queries = append(state.Queries, system.Query{ID: q.id, Text: q.text, Started: q.started})
+		state.Queries = append(state.Queries, system.Query{ID: q.id, User: q.user, Text: q.textFor(who), Started: q.started})
 	}
 	return state
 }

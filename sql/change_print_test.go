@@ -30,6 +30,19 @@ func describeChange(out *strings.Builder, s sql.Bound) {
 		fmt.Fprintf(out, "create schema %q if-not-exists=%t\n", s.Name, s.IfNotExists)
 	case *sql.DropSchema:
 		fmt.Fprintf(out, "drop schema %q if-exists=%t cascade=%t\n", s.Names, s.IfExists, s.Cascade)
+	case *sql.CreateUser:
+		fmt.Fprintf(out, "create user %q password=%v:%d superuser=%t\n", s.Name, s.Password, len(s.Password), s.Superuser)
+	case *sql.AlterUser:
+		fmt.Fprintf(out, "alter user %q", s.Name)
+		if s.Password != nil {
+			fmt.Fprintf(out, " password=%v:%d", s.Password, len(*s.Password))
+		}
+		if s.Superuser != nil {
+			fmt.Fprintf(out, " superuser=%t", *s.Superuser)
+		}
+		out.WriteString("\n")
+	case *sql.DropUser:
+		fmt.Fprintf(out, "drop user %q if-exists=%t\n", s.Names, s.IfExists)
 	case *sql.Set:
 		fmt.Fprintf(out, "set %q %q reset=%t\n", s.Name, s.Values, s.Reset)
 	case *sql.Show:

@@ -20,7 +20,8 @@ type (
 	// BoundStatement is a bound statement with the types of its parameters.
 	BoundStatement = bind.Bound
 	// Bound is one of *Query, *Insert, *Update, *Delete, *Truncate,
-	// *CreateTable, *AlterTable, *DropTable, *CreateSchema, *DropSchema, *Set,
+	// *CreateTable, *AlterTable, *DropTable, *CreateSchema, *DropSchema, *CreateUser,
+	// *AlterUser, *DropUser, *Set,
 	// *Show, *Call, *Explain.
 	Bound = bind.Statement
 	// Query is a bound SELECT or VALUES.
@@ -49,6 +50,14 @@ type (
 	CreateSchema = bind.CreateSchema
 	// DropSchema is a bound DROP SCHEMA.
 	DropSchema = bind.DropSchema
+	// CreateUser is a bound CREATE USER.
+	CreateUser = bind.CreateUser
+	// AlterUser is a bound ALTER USER.
+	AlterUser = bind.AlterUser
+	// DropUser is a bound DROP USER.
+	DropUser = bind.DropUser
+	// Password is one as a statement spells it, which prints as stars.
+	Password = bind.Password
 	// Set is a bound SET or RESET.
 	Set = bind.Set
 	// Show is a bound SHOW.

@@ -101,8 +101,14 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 	if request.GetQueryId() == "" {
 		return nil, sqlstate.New(sqlstate.ProtocolViolation, "a cancel needs a query id")
 	}
-	if err := s.authorize(ctx, request.GetQueryId(), request.GetAuthorization()); err != nil {
+	claims, err := s.claims(ctx, request.GetQueryId(), request.GetAuthorization())
+	if err != nil {
 		return nil, err
+	}
+	if request.GetStatement() {
+		if mine, err := s.mayEnd(claims, request.GetQueryId()); err != nil || !mine {
+			return &pb.CancelResponse{}, err
+		}
 	}
 	reason := request.GetReason()
 	if reason == "" {

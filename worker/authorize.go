@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"skein/consensus"
 	"skein/flightproto"
 	"skein/flightproto/pb"
+	"skein/sqlstate"
 )
 
 const (
@@ -21,26 +23,32 @@ const (
 // authorize checks an envelope for its subject, the id of a query or transaction
 // or one of flightproto's subjects, before anything is done for a request.
 func (s *Server) authorize(ctx context.Context, subject string, envelope []byte) error {
+	_, err := s.claims(ctx, subject, envelope)
+	return err
+}
+
+// claims is authorize with what the envelope vouches for, nil where workers ask for
+// none.
+func (s *Server) claims(ctx context.Context, subject string, envelope []byte) (*flightproto.Claims, error) {
 	if n := len(envelope); n > flightproto.MaxAuthorizationBytes {
-		return &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
+		return nil, &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
 	}
 	if s.cfg.Authority == nil {
-		return nil
+		return nil, nil
 	}
 	known := s.cfg.Node.Metadata().Version
-	_, err := s.cfg.Authority.Verify(subject, envelope)
+	claims, err := s.cfg.Authority.Verify(subject, envelope)
 	var unknown *flightproto.UnknownKeyError
 	if !errors.As(err, &unknown) {
-		return err
+		return claims, err
 	}
 	// A gateway may hear of a new key first.
 	waiting, cancel := context.WithTimeout(ctx, keyWait)
 	defer cancel()
 	if werr := s.cfg.Node.WaitMetadata(waiting, known+1); werr != nil {
-		return err
+		return nil, err
 	}
-	_, err = s.cfg.Authority.Verify(subject, envelope)
-	return err
+	return s.cfg.Authority.Verify(subject, envelope)
 }
 
 // authorizeMeta checks the envelope of a request to the meta group. The keys come
@@ -66,4 +74,21 @@ func (s *Server) signed(subject string) ([]byte, error) {
 	return s.cfg.Authority.Sign(flightproto.Claims{
 		User: fmt.Sprintf("node %d", s.cfg.Node.ID()), Subject: subject, Expires: s.cfg.Now().Add(ownEnvelope),
 	})
+}
+
+// mayEnd reports whether a statement of that id runs here that is for a user to
+// end; superusers may end any, also before it has come here. Another user's is SQLSTATE 42501.
+func (s *Server) mayEnd(claims *flightproto.Claims, statement string) (bool, error) {
+	if claims == nil || slices.Contains(claims.Roles, flightproto.RoleSuperuser) {
+		return true, nil
+	}
+	envelopes := s.registry.authorizations(statement)
+	for id, envelope := range envelopes {
+		owner, err := s.cfg.Authority.Verify(id, envelope)
+		if err != nil || owner.User != claims.User {
+			return false, sqlstate.New(sqlstate.InsufficientPrivilege, "statement %s is another user's", statement).
+				WithHint("Its user may cancel it, and a superuser.")
+		}
+	}
+	return len(envelopes) > 0, nil
 }

@@ -291,6 +291,19 @@ func (r *registry) cancelStatement(statement string, cause error) int {
 	return n
 }
 
+// authorizations are the envelopes of a statement's queries, by query id.
+func (r *registry) authorizations(statement string) map[string][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := map[string][]byte{}
+	for id, q := range r.queries {
+		if flightproto.StatementOf(id) == statement {
+			found[id] = q.authorization
+		}
+	}
+	return found
+}
+
 // isCancelled reports whether a query, or its statement, was cancelled lately.
 func (r *registry) isCancelled(id string) bool {
 	_, query := r.cancelled[id]

@@ -18,7 +18,7 @@ import (
 
 func newAdmin() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Look after the cluster, running queries and a node's data"}
-	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey(), newCluster(), newSettings())
+	cmd.AddCommand(newCheck(), newQueries(), newCancel(), newJobs(), newRotateKey(), newUser(), newCluster(), newSettings())
 	cmd.AddCommand(newPlacement()...)
 	cmd.AddCommand(newReshape()...)
 	return cmd
@@ -26,7 +26,7 @@ func newAdmin() *cobra.Command {
 
 // withServer runs f with a connection to the gateway of --addr.
 func withServer(cmd *cobra.Command, addr string, f func(*client.Client) error) (err error) {
-	c, err := client.Dial(addr)
+	c, err := dialServer(cmd, addr)
 	if err != nil {
 		return err
 	}

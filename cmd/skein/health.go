@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"skein/cmd/skein/internal/client"
 	"skein/cmd/skein/internal/config"
 )
 
 func newHealth() *cobra.Command {
 	var addr string
 	var live bool
+	var access client.Access
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running process whether it is ready",
@@ -27,7 +30,14 @@ func newHealth() *cobra.Command {
 			if live {
 				path = "/healthz"
 			}
-			text, err := askHealth(cmd.Context(), "http://"+addr+path)
+			if !strings.Contains(addr, "://") {
+				addr = "http://" + addr
+			}
+			c, err := access.TLS()
+			if err != nil {
+				return err
+			}
+			text, err := askHealth(cmd.Context(), c, strings.TrimSuffix(addr, "/")+path)
 			if err != nil {
 				return err
 			}
@@ -35,19 +45,23 @@ func newHealth() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&addr, "http", config.DefaultHTTP, "HTTP address of the process, host:port")
+	cmd.Flags().StringVar(&addr, "http", config.DefaultHTTP, "HTTP address of the process, host:port, or https://host:port")
+	cmd.Flags().StringVar(&access.CA, "tls-ca", "", "PEM file with the CA of the certificate, empty for the system's")
+	cmd.Flags().BoolVar(&access.Insecure, "insecure", false, "take any certificate")
 	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the process runs")
 	return cmd
 }
 
-func askHealth(ctx context.Context, url string) (text string, err error) {
+func askHealth(ctx context.Context, c *tls.Config, url string) (text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
-	response, err := http.DefaultClient.Do(request)
+	transport := &http.Transport{TLSClientConfig: c}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return "", err
 	}

@@ -20,6 +20,7 @@ import (
 type loadOptions struct {
 	addr, table, mode, onConflict, null, delimiter string
 	create, quiet                                  bool
+	dial                                           func() (*client.Client, error)
 }
 
 func newLoad() *cobra.Command {
@@ -31,6 +32,7 @@ func newLoad() *cobra.Command {
 			"CSV needs a header line; its columns are matched to the table's by name.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.dial = func() (*client.Client, error) { return dialServer(cmd, o.addr) }
 			return load(cmd.Context(), args[0], &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -66,7 +68,7 @@ func load(ctx context.Context, path string, o *loadOptions, out, status io.Write
 	if o.create {
 		mode = client.CreateAppend
 	}
-	c, err := client.Dial(o.addr)
+	c, err := o.dial()
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func newDev() *cobra.Command {
 			}
 			logger := newLogger(&c.Process, unknown)
 			return app.RunDev(cmd.Context(), c, version(), logger, func(ctx context.Context, e app.Endpoints) error {
-				return announceDev(ctx, cmd.OutOrStdout(), c.Demo, e, time.Since(began))
+				return announceDev(ctx, cmd.OutOrStdout(), &c, e, time.Since(began))
 			})
 		},
 	}
@@ -40,23 +40,42 @@ func newDev() *cobra.Command {
 }
 
 // announceDev tells where the process serves, after the demo if it was asked for.
-func announceDev(ctx context.Context, w io.Writer, withDemo bool, e app.Endpoints, took time.Duration) error {
-	if withDemo {
+func announceDev(ctx context.Context, w io.Writer, c *config.Dev, e app.Endpoints, took time.Duration) error {
+	if c.Demo {
 		if err := runDemo(ctx, w, e.Flight); err != nil {
 			return err
 		}
 	}
-	text := fmt.Sprintf("\nSkein is ready (%.1f s), Ctrl-C stops it.\n", took.Seconds()) +
-		fmt.Sprintf("  Flight SQL  grpc://%s\n", e.Flight) +
-		fmt.Sprintf("  JDBC        jdbc:arrow-flight-sql://%s?useEncryption=false\n", e.Flight) +
-		fmt.Sprintf("  shell       skein sql --addr %s\n", e.Flight)
-	if e.HTTP != "" {
-		text += fmt.Sprintf("  health      http://%s/readyz\n", e.HTTP) +
-			fmt.Sprintf("  metrics     http://%s/metrics\n", e.HTTP)
+	scheme, shell, web := "grpc", e.Flight, "http"
+	if c.TLS() {
+		scheme, shell = "grpc+tls", "grpc+tls://"+e.Flight
 	}
+	if c.HTTPCert != "" {
+		web = "https"
+	}
+	text := fmt.Sprintf("\nSkein is ready (%.1f s), Ctrl-C stops it.\n", took.Seconds()) +
+		fmt.Sprintf("  Flight SQL  %s://%s\n", scheme, e.Flight) +
+		fmt.Sprintf("  JDBC        jdbc:arrow-flight-sql://%s?useEncryption=%t\n", e.Flight, c.TLS()) +
+		fmt.Sprintf("  shell       skein sql --addr %s\n", shell)
+	if e.HTTP != "" {
+		text += fmt.Sprintf("  health      %s://%s/readyz\n", web, e.HTTP) +
+			fmt.Sprintf("  metrics     %s://%s/metrics\n", web, e.HTTP)
+	}
+	text += "  access      " + access(&c.Clients) + "\n"
 	text += fmt.Sprintf("  data        %s\n", e.Data)
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// access says who gets in.
+func access(c *config.Clients) string {
+	if c.Auth == config.AuthUsers {
+		return "users of this database, with their passwords"
+	}
+	if c.Insecure {
+		return "everybody who reaches the port, as a superuser: it is INSECURE"
+	}
+	return "everybody on this machine, as a superuser; nobody else: only the loopback interface is listened on"
 }
 
 func runDemo(ctx context.Context, w io.Writer, address string) error {

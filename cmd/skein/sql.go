@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"skein/cmd/skein/internal/client"
-	"skein/cmd/skein/internal/config"
 	"skein/cmd/skein/internal/render"
 )
 
@@ -41,7 +40,7 @@ func newSQL(stdin *os.File) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := client.Dial(addr)
+			c, err := dialServer(cmd, addr)
 			if err != nil {
 				return err
 			}
@@ -75,14 +74,6 @@ func newSQL(stdin *os.File) *cobra.Command {
 	cmd.Flags().StringVar(&format, "format", string(render.Table), "table, csv or json")
 	addAddr(cmd, &addr)
 	return cmd
-}
-
-func addAddr(cmd *cobra.Command, addr *string) {
-	initial := config.DefaultFlight
-	if v := os.Getenv("SKEIN_ADDR"); v != "" {
-		initial = v
-	}
-	cmd.Flags().StringVar(addr, "addr", initial, "server to connect to, host:port; SKEIN_ADDR sets the default")
 }
 
 func isTerminal(f *os.File) bool {

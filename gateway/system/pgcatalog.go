@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"skein/catalog"
+	"skein/consensus"
 	"skein/exec"
 	"skein/sql"
 )
@@ -196,12 +197,25 @@ func fillSettings(s *State, r *rows) {
 
 func fillRoles(s *State, r *rows) {
 	r.add(ownerOID, owner, true, true, true, true, false, false, true, -1)
-	if s.User != owner {
-		r.add(hashOID(s.User), s.User, false, true, false, false, true, false, false, -1)
+	for _, u := range s.users() {
+		r.add(hashOID(u.Name), u.Name, u.Superuser, true, u.Superuser, false, u.PasswordHash != "", false, false, -1)
 	}
 }
 
-func fillUser(s *State, r *rows) { r.add(s.User, hashOID(s.User), false, false, false, false) }
+// users are those of the cluster, and who asks, where nobody is asked who it is.
+func (s *State) users() []consensus.User {
+	users := slices.DeleteFunc(slices.Clone(s.Meta.Users), func(u consensus.User) bool { return u.Name == owner })
+	if _, known := s.Meta.User(s.User); !known && s.User != owner {
+		users = append(users, consensus.User{Name: s.User, Superuser: true, PasswordHash: "none"})
+	}
+	return users
+}
+
+func fillUser(s *State, r *rows) {
+	for _, u := range s.users() {
+		r.add(u.Name, hashOID(u.Name), false, u.Superuser, false, false)
+	}
+}
 
 func fillAccessMethods(_ *State, r *rows) {
 	r.add(amHeap, "heap", "t")

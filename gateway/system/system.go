@@ -59,7 +59,8 @@ type State struct {
 // Query is a running statement.
 type Query struct {
 	ID      string
-	Text    string
+	User    string
+	Text    string // as the reader may see it
 	Started time.Time
 }
 
@@ -74,7 +75,7 @@ type tableName struct{ schema, name string }
 
 // tables are all system tables; the map is never changed.
 var tables = byName(slices.Concat(
-	[]table{tablesTable, columnsTable, tabletsTable, replicasTable, rangesTable, nodesTable, settingsTable, jobsTable, queriesTable, functionsTable},
+	[]table{tablesTable, columnsTable, tabletsTable, replicasTable, rangesTable, nodesTable, settingsTable, jobsTable, queriesTable, usersTable, functionsTable},
 	informationTables, pgTables,
 ))
 

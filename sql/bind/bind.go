@@ -83,6 +83,12 @@ func (b *binder) statement(n *pgquery.Node) (Statement, error) {
 		return b.setSchema(s.AlterObjectSchemaStmt)
 	case *pgquery.Node_CreateSchemaStmt:
 		return b.createSchema(s.CreateSchemaStmt)
+	case *pgquery.Node_CreateRoleStmt:
+		return b.createUser(s.CreateRoleStmt)
+	case *pgquery.Node_AlterRoleStmt:
+		return b.alterUser(s.AlterRoleStmt)
+	case *pgquery.Node_DropRoleStmt:
+		return b.dropUser(s.DropRoleStmt)
 	case *pgquery.Node_VariableSetStmt:
 		return b.set(s.VariableSetStmt)
 	case *pgquery.Node_VariableShowStmt:

@@ -28,6 +28,8 @@ type Session struct {
 	CreateIn string
 	// Zone is the time zone, as exec.CheckZone takes it; "" is UTC.
 	Zone string
+	// User is who asks, "" where nobody has to say who they are.
+	User string
 }
 
 // Statement is a bound statement: one of *Query, *Insert, *Update, *Delete,

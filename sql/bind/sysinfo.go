@@ -1,6 +1,8 @@
 package bind
 
 import (
+	"cmp"
+
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 
 	"skein/catalog"
@@ -10,7 +12,7 @@ import (
 const (
 	// databaseName is the one database, or catalog in the standard's words.
 	databaseName = "skein"
-	// userName is who everybody is as long as nobody has to say who they are.
+	// userName is who everybody is where nobody has to say who they are.
 	userName = "anonymous"
 	// ownerName is who everything belongs to.
 	ownerName = "skein"
@@ -152,7 +154,7 @@ func (b *binder) who(f *pgquery.SQLValueFunction) (planner.Expr, bool) {
 	switch f.Op {
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_USER, pgquery.SQLValueFunctionOp_SVFOP_SESSION_USER,
 		pgquery.SQLValueFunctionOp_SVFOP_USER, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_ROLE:
-		text = userName
+		text = cmp.Or(b.session.User, userName)
 	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_CATALOG:
 		text = databaseName
 	default:

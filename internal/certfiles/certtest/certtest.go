@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func (ca *CA) Make(name string, uris ...*url.URL) (certfiles.Files, error) {
 	}
 	ca.serial++
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name}, URIs: uris, DNSNames: []string{"localhost"},
+		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name}, URIs: uris, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}

@@ -70,6 +70,16 @@ func NewToken(ctx context.Context, tools config.NodeTools, worker string, life t
 	return reply, a.ask(ctx, worker, consensus.MetaNewToken, request, &reply)
 }
 
+// ChangeUsers has the worker at an address run a command about users, which is how
+// the first one is made.
+func ChangeUsers(ctx context.Context, tools config.NodeTools, worker, command string, request any, logger *slog.Logger) error {
+	a, err := newAsker(tools.NodeTLS, 0, tools.ClusterSecret, logger)
+	if err != nil {
+		return err
+	}
+	return a.ask(ctx, worker, command, request, &consensus.TableReply{})
+}
+
 // Join has a worker admitted to the cluster of a token and provisions its data
 // directory. Repeating it after a failure is safe.
 func Join(ctx context.Context, c config.Worker, token string, logger *slog.Logger) (consensus.Identity, error) {
@@ -136,7 +146,7 @@ func (a *asker) ask(ctx context.Context, address, command string, request, reply
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	authority := a.authority
-	if a.secret == "" && command == consensus.MetaNewToken {
+	if a.secret == "" && command != consensus.MetaReadSnapshot && command != consensus.MetaJoin {
 		var snapshot consensus.MetaSnapshot
 		if err := a.ask(ctx, address, consensus.MetaReadSnapshot, consensus.SnapshotRequest{Stale: true}, &snapshot); err != nil {
 			return err

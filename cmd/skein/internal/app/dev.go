@@ -75,7 +75,7 @@ func (p *process) startDev(ctx context.Context, l net.Listener, data, version st
 	if err := node.WaitReady(ctx); err != nil {
 		return errors.Join(fmt.Errorf("waiting for the worker: %w", err), l.Close())
 	}
-	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, secret, nil, version)
+	g, err := p.startGateway(l, []string{inner.Addr().String()}, c.Statements, c.Clients, secret, nil, version)
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,13 @@ import (
 	"net"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
 	"skein/catalog"
 	"skein/cmd/skein/internal/config"
 	"skein/gateway"
+	"skein/internal/certfiles"
 )
 
 // Endpoints are the addresses that a process serves.
@@ -37,7 +41,7 @@ func RunGateway(ctx context.Context, c config.Gateway, version string, logger *s
 	if err != nil {
 		return err
 	}
-	g, err := p.startGateway(l, c.Workers, c.Statements, c.ClusterSecret, certificates, version)
+	g, err := p.startGateway(l, c.Workers, c.Statements, c.Clients, c.ClusterSecret, certificates, version)
 	if err != nil {
 		return err
 	}
@@ -53,7 +57,11 @@ const (
 )
 
 // startGateway starts a gateway over the workers and serves it on l.
-func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, secret string, certificates *nodeTLS, version string) (*gateway.Server, error) {
+func (p *process) startGateway(l net.Listener, workers []string, statements config.Statements, clients config.Clients, secret string, certificates *nodeTLS, version string) (*gateway.Server, error) {
+	transport, err := p.clientTLS(clients)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	var started atomic.Pointer[gateway.Server]
 	memory := p.settings.Operators(gatewayMemory, p.cacheBytes)
 	g, err := gateway.New(gateway.Config{
@@ -63,6 +71,7 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 			}
 			return 0
 		}),
+		Authenticate: clients.Auth == config.AuthUsers, TokenLife: clients.TokenLife,
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
@@ -79,8 +88,24 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 	}
 	started.Store(g)
 	p.onStop("gateway", g.Close)
-	if err := p.serveFlight(l, "gateway", g.Register); err != nil {
+	if clients.Insecure && (!clients.TLS() || clients.Auth == config.AuthNone) {
+		p.logger.Warn("clients are let in without TLS or without asking who they are", "tls", clients.TLS(), "auth", clients.Auth, "address", l.Addr().String())
+	}
+	if err := p.serveFlight(l, "gateway", g.Register, append(transport, g.AuthOptions()...)...); err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// clientTLS are the options of a listener that clients connect to, none for
+// plaintext.
+func (p *process) clientTLS(c config.Clients) ([]grpc.ServerOption, error) {
+	if !c.TLS() {
+		return nil, nil
+	}
+	source, err := certfiles.Open(certfiles.Files{Cert: c.Cert, Key: c.Key}, p.logger)
+	if err != nil {
+		return nil, err
+	}
+	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(source.Public("h2")))}, nil
 }

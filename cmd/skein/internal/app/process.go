@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"skein/cmd/skein/internal/config"
 	"skein/cmd/skein/internal/ops"
 	"skein/flightproto"
+	"skein/internal/certfiles"
 )
 
 // errStarting is the readiness of a process whose parts are being started.
@@ -136,6 +138,13 @@ func (p *process) serveHTTP() (string, error) {
 	l, err := listen("http", p.settings.HTTP)
 	if err != nil {
 		return "", err
+	}
+	if cert := p.settings.HTTPCert; cert != "" {
+		source, err := certfiles.Open(certfiles.Files{Cert: cert, Key: p.settings.HTTPKey}, p.logger)
+		if err != nil {
+			return "", errors.Join(err, l.Close())
+		}
+		l = tls.NewListener(l, source.Public("http/1.1"))
 	}
 	s := ops.Serve(l, ops.Endpoints{
 		Metrics: p.registry, Ready: func() error { return (*p.ready.Load())() }, Profiles: p.settings.PProf,

@@ -13,7 +13,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -28,19 +27,28 @@ type Client struct {
 	addr string
 }
 
-// Dial prepares a connection to addr, which is host:port with an optional
-// grpc:// or grpc+tcp:// in front. It does not wait for the server.
-func Dial(addr string) (*Client, error) {
-	target := addr
-	if scheme, rest, ok := strings.Cut(addr, "://"); ok {
-		if scheme != "grpc" && scheme != "grpc+tcp" {
-			return nil, fmt.Errorf("address %q has scheme %q; use host:port or grpc://host:port", addr, scheme)
-		}
-		target = strings.TrimSuffix(rest, "/")
+// Dial prepares a connection to addr as nobody: see DialAs.
+func Dial(addr string) (*Client, error) { return DialAs(addr, Access{}) }
+
+// DialAs prepares a connection to addr, which is host:port with an optional
+// grpc:// or grpc+tcp:// in front, or grpc+tls:// with TLS. It does not wait for
+// the server.
+func DialAs(addr string, access Access) (*Client, error) {
+	target, encrypted, err := parseAddress(addr, access)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := access.transport(target, encrypted)
+	if err != nil {
+		return nil, err
+	}
+	middleware, err := access.middleware()
+	if err != nil {
+		return nil, err
 	}
 	// The cookies hold the connection's session: SET and temporary tables.
-	c, err := flightsql.NewClient(target, nil, []flight.ClientMiddleware{flight.NewClientCookieMiddleware()},
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	c, err := flightsql.NewClient(target, nil, append(middleware, flight.NewClientCookieMiddleware()),
+		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 		grpc.WithInitialWindowSize(windowBytes),

@@ -30,8 +30,10 @@ const (
 
 // Process holds the settings that every serving process has.
 type Process struct {
-	Flight    string        `koanf:"flight"` // host:port of the Flight service
-	HTTP      string        `koanf:"http"`   // host:port of health and metrics, "" for none
+	Flight    string        `koanf:"flight"`        // host:port of the Flight service
+	HTTP      string        `koanf:"http"`          // host:port of health and metrics, "" for none
+	HTTPCert  string        `koanf:"http_tls_cert"` // PEM files, "" for plaintext
+	HTTPKey   string        `koanf:"http_tls_key"`
 	LogLevel  slog.Level    `koanf:"log_level"`
 	LogFormat string        `koanf:"log_format"` // text or json
 	Grace     time.Duration `koanf:"grace"`      // bound of a graceful stop
@@ -91,14 +93,57 @@ func (n *NodeTLS) CheckPlaintext(addresses ...string) error {
 		return nil
 	}
 	for _, address := range addresses {
-		host, _, err := net.SplitHostPort(address)
-		ip, perr := netip.ParseAddr(host)
-		if err == nil && address != "" && host != "localhost" && (perr != nil || !ip.IsLoopback()) {
+		if _, _, err := net.SplitHostPort(address); err == nil && !loopback(address) {
 			return fmt.Errorf("%s is beyond this machine, and the traffic between nodes is not encrypted; "+
 				"give node_tls_ca, node_tls_cert and node_tls_key, or node_plaintext where the network is to be trusted", address)
 		}
 	}
 	return nil
+}
+
+// Authentication of clients: none, or as users of the cluster.
+const (
+	AuthNone  = "none"
+	AuthUsers = "users"
+)
+
+// Clients holds the settings of a process that clients connect to.
+type Clients struct {
+	Cert      string        `koanf:"tls_cert"` // PEM files
+	Key       string        `koanf:"tls_key"`
+	Auth      string        `koanf:"auth"`       // AuthNone or AuthUsers
+	TokenLife time.Duration `koanf:"token_life"` // of what clients get for a password, 0 for 8h
+	// Insecure lets clients beyond this machine in without TLS or without asking who
+	// they are.
+	Insecure bool `koanf:"insecure"`
+}
+
+// TLS reports whether the traffic with clients is encrypted.
+func (c *Clients) TLS() bool { return c.Cert != "" }
+
+// validate checks the settings of a listener at an address.
+func (c *Clients) validate(flight string) error {
+	if (c.Cert != "") != (c.Key != "") {
+		return errors.New("tls_cert and tls_key must be given together")
+	}
+	if c.Auth != AuthNone && c.Auth != AuthUsers {
+		return fmt.Errorf("auth is %q; it must be %s or %s", c.Auth, AuthNone, AuthUsers)
+	}
+	if c.TokenLife < 0 || (c.TokenLife > 0 && c.TokenLife < time.Minute) {
+		return errors.New("token_life is shorter than a minute; give a time such as 8h, or 0 for the default")
+	}
+	if c.Insecure || loopback(flight) || (c.TLS() && c.Auth == AuthUsers) {
+		return nil
+	}
+	return fmt.Errorf("flight is %s, which is beyond this machine, and clients there need TLS and passwords; "+
+		"give tls_cert, tls_key and auth=%s, or insecure where the network is to be trusted", flight, AuthUsers)
+}
+
+// loopback reports whether only this machine reaches what listens at an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, perr := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || perr == nil && ip.IsLoopback())
 }
 
 // Admission bounds what a gateway runs on the workers at a time; zeros stand for
@@ -117,6 +162,7 @@ type Dev struct {
 	Process    `koanf:",squash"`
 	Cache      `koanf:",squash"`
 	Statements `koanf:",squash"`
+	Clients    `koanf:",squash"`
 	Data       string `koanf:"data"` // directory, or InMemory
 	Demo       bool   `koanf:"demo"`
 }
@@ -127,6 +173,7 @@ type Gateway struct {
 	Secret     `koanf:",squash"`
 	NodeTLS    `koanf:",squash"`
 	Statements `koanf:",squash"`
+	Clients    `koanf:",squash"`
 	Workers    []string `koanf:"workers"` // Flight addresses of the workers
 }
 
@@ -213,6 +260,9 @@ func (p *Process) validateRest() error {
 			return err
 		}
 	}
+	if (p.HTTPCert != "") != (p.HTTPKey != "") {
+		return errors.New("http_tls_cert and http_tls_key must be given together")
+	}
 	if p.LogFormat != "text" && p.LogFormat != "json" {
 		return fmt.Errorf("log_format is %q; it must be text or json", p.LogFormat)
 	}
@@ -248,7 +298,13 @@ func (d *Dev) validate() error {
 	if err := d.Statements.validate(); err != nil {
 		return err
 	}
-	return d.Process.validate()
+	if err := d.Process.validate(); err != nil {
+		return err
+	}
+	if d.Demo && (d.TLS() || d.Auth != AuthNone) {
+		return errors.New("demo loads its tables as a client without TLS and password; load them once without tls_cert and auth")
+	}
+	return d.Clients.validate(d.Flight)
 }
 
 func (g *Gateway) validate() error {
@@ -272,7 +328,10 @@ func (g *Gateway) validate() error {
 	if err := g.CheckPlaintext(g.Workers...); err != nil {
 		return err
 	}
-	return g.Process.validate()
+	if err := g.Process.validate(); err != nil {
+		return err
+	}
+	return g.Clients.validate(g.Flight)
 }
 
 func (w *Worker) validate() error {

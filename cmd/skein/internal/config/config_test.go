@@ -131,7 +131,8 @@ func TestGatewayAndDev(t *testing.T) {
 	fs = pflag.NewFlagSet("dev", pflag.ContinueOnError)
 	DevFlags(fs, "/data")
 	d, _, err := LoadDev(fs, []string{"SKEIN_DEMO=true"})
-	want := Dev{Process: Process{DefaultFlight, DefaultHTTP, slog.LevelWarn, "text", DefaultGrace, Memory{GCPercent: defaultGCPercent}}, Statements: Statements{SlowStatement: DefaultSlow}, Data: "/data", Demo: true}
+	want := Dev{Process: Process{Flight: DefaultFlight, HTTP: DefaultHTTP, LogLevel: slog.LevelWarn, LogFormat: "text", Grace: DefaultGrace, Memory: Memory{GCPercent: defaultGCPercent}},
+		Statements: Statements{SlowStatement: DefaultSlow}, Clients: Clients{Auth: AuthNone}, Data: "/data", Demo: true}
 	if diff := cmp.Diff(want, d); err != nil || diff != "" {
 		t.Error(diff, err)
 	}
@@ -177,5 +178,42 @@ func TestWorkerOfAProvisionedDirectory(t *testing.T) {
 	w, _, err = LoadWorker(workerFlags(t, "--data", "/d", "--raft", "h:1", "--flight", "0.0.0.0:2"), nil)
 	if self, _ := w.Self(); err != nil || self.Flight != "" {
 		t.Errorf("%+v, %v", self, err)
+	}
+}
+
+// Nobody beyond this machine is let in without TLS and a password, unless the
+// settings say so.
+func TestOpenGateways(t *testing.T) {
+	secured := []string{"--tls-cert", "c", "--tls-key", "k", "--auth", "users"}
+	for _, tc := range []struct {
+		flight  string
+		further []string
+		refused string
+	}{
+		{"127.0.0.1:1", nil, ""}, {"localhost:1", nil, ""}, {"[::1]:1", nil, ""},
+		{"0.0.0.0:1", nil, "insecure"}, {":1", nil, "insecure"}, {"[::]:1", nil, "insecure"}, {"10.0.0.1:1", nil, "insecure"}, {"gate:1", nil, "insecure"},
+		{"0.0.0.0:1", secured[:4], "insecure"}, {"0.0.0.0:1", secured[4:], "insecure"}, {"0.0.0.0:1", secured, ""},
+		{"0.0.0.0:1", []string{"--insecure"}, ""}, {"127.0.0.1:1", secured, ""}, {"127.0.0.1:1", secured[4:], ""},
+		{"127.0.0.1:1", secured[:2], "together"}, {"127.0.0.1:1", []string{"--http-tls-cert", "c"}, "together"},
+		{"127.0.0.1:1", []string{"--auth", "maybe"}, "auth"}, {"127.0.0.1:1", []string{"--token-life", "1s"}, "token_life"},
+	} {
+		args := append([]string{"--flight", tc.flight}, tc.further...)
+		fs := pflag.NewFlagSet("gateway", pflag.ContinueOnError)
+		GatewayFlags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		_, _, gatewayErr := LoadGateway(fs, []string{"SKEIN_WORKERS=127.0.0.1:2"})
+		fs = pflag.NewFlagSet("dev", pflag.ContinueOnError)
+		DevFlags(fs, "/data")
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		_, _, devErr := LoadDev(fs, nil)
+		for _, err := range []error{gatewayErr, devErr} {
+			if (err == nil) != (tc.refused == "") || (err != nil && !strings.Contains(err.Error(), tc.refused)) {
+				t.Errorf("%v: %v, want an error with %q", args, err, tc.refused)
+			}
+		}
 	}
 }

@@ -21,6 +21,10 @@ import (
 
 const envPrefix = "SKEIN_"
 
+// clientVariables are read by commands that are clients, of whose settings a process
+// that serves has none.
+var clientVariables = []string{"addr", "user", "password", "new_password", "join_token"}
+
 // FileFlag is the flag, and with SKEIN_ the variable, that names the YAML file.
 const FileFlag = "config"
 
@@ -28,6 +32,8 @@ const FileFlag = "config"
 func Flags(fs *pflag.FlagSet, flight, http, logLevel string) {
 	fs.String("flight", flight, "address of the Flight service, host:port")
 	fs.String("http", http, "address of /healthz, /readyz and /metrics, host:port; empty for none")
+	fs.String("http-tls-cert", "", "PEM file with the certificate of the HTTP address, empty for plaintext")
+	fs.String("http-tls-key", "", "PEM file with its key")
 	fs.String("log-level", logLevel, "debug, info, warn or error")
 	fs.String("log-format", DefaultLogFormat, "text or json")
 	fs.Duration("grace", DefaultGrace, "longest time that a graceful stop may take")
@@ -40,7 +46,16 @@ func DevFlags(fs *pflag.FlagSet, data string) {
 	fs.String("data", data, "data directory, or "+InMemory+" for one that is removed at exit")
 	cacheFlags(fs)
 	statementFlags(fs)
+	clientFlags(fs)
 	fs.Bool("demo", false, "load the sample tables and show a query")
+}
+
+func clientFlags(fs *pflag.FlagSet) {
+	fs.String("tls-cert", "", "PEM file with the certificate that clients see; turns on TLS")
+	fs.String("tls-key", "", "PEM file with its key")
+	fs.String("auth", AuthNone, "who is let in: "+AuthNone+" asks nobody, "+AuthUsers+" wants a user and password of the cluster")
+	fs.Duration("token-life", 0, "how long a login is good for, 0 for 8h")
+	fs.Bool("insecure", false, "let clients beyond this machine in without TLS or without asking who they are")
 }
 
 func statementFlags(fs *pflag.FlagSet) {
@@ -77,6 +92,7 @@ func GatewayFlags(fs *pflag.FlagSet) {
 	fs.String(FileFlag, "", "YAML file with settings")
 	Flags(fs, DefaultFlight, DefaultHTTP, DefaultNodeLogLevel)
 	statementFlags(fs)
+	clientFlags(fs)
 	secretFlag(fs)
 	NodeTLSFlags(fs)
 	fs.StringSlice("workers", nil, "Flight addresses of the workers")
@@ -165,7 +181,7 @@ func load(fs *pflag.FlagSet, environ []string, out any) (unknown []string, err e
 			if slices.Contains(known, key) {
 				return key, value
 			}
-			if key != FileFlag {
+			if key != FileFlag && !slices.Contains(clientVariables, key) {
 				unknown = append(unknown, name)
 			}
 			return "", nil
