@@ -24,11 +24,28 @@ func (s *Server) authorize(ctx context.Context, subject string, envelope []byte)
 	if n := len(envelope); n > flightproto.MaxAuthorizationBytes {
 		return &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
 	}
+	return s.verified(ctx, func(a *flightproto.Authority) error {
+		_, err := a.Verify(subject, envelope)
+		return err
+	})
+}
+
+// authorizeTicket is authorize for a ticket that starts nothing, which a client may
+// hold as well as a node.
+func (s *Server) authorizeTicket(ctx context.Context, ticket *pb.Ticket) error {
+	return s.verified(ctx, func(a *flightproto.Authority) error {
+		_, err := a.VerifyTicket(ticket)
+		return err
+	})
+}
+
+// verified has an envelope checked, for a second time if its key is new.
+func (s *Server) verified(ctx context.Context, verify func(*flightproto.Authority) error) error {
 	if s.cfg.Authority == nil {
 		return nil
 	}
 	known := s.cfg.Node.Metadata().Version
-	_, err := s.cfg.Authority.Verify(subject, envelope)
+	err := verify(s.cfg.Authority)
 	var unknown *flightproto.UnknownKeyError
 	if !errors.As(err, &unknown) {
 		return err
@@ -39,8 +56,7 @@ func (s *Server) authorize(ctx context.Context, subject string, envelope []byte)
 	if werr := s.cfg.Node.WaitMetadata(waiting, known+1); werr != nil {
 		return err
 	}
-	_, err = s.cfg.Authority.Verify(subject, envelope)
-	return err
+	return verify(s.cfg.Authority)
 }
 
 // authorizeMeta checks the envelope of a request to the meta group. The keys come
