@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"golang.org/x/sync/errgroup"
@@ -79,6 +80,9 @@ func fetchDirect(ctx context.Context, t *testing.T, e *flight.FlightEndpoint, wa
 			row := make([]string, rec.NumCols())
 			for c := range row {
 				row[c] = rec.Column(c).ValueStr(i)
+				if d, ok := rec.Column(c).(*array.Decimal128); ok { // with its zeros
+					row[c] = d.Value(i).ToString(2)
+				}
 			}
 			rows = append(rows, strings.Join(row, ","))
 		}
