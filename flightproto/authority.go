@@ -49,6 +49,9 @@ type Claims struct {
 	Roles   []string
 	Subject string // id of a query or transaction, or one of the Subjects
 	Expires time.Time
+	// Pull is the one exchange that a client may pull with it, and that is all;
+	// empty in what nodes hold.
+	Pull string
 }
 
 // UnknownKeyError refuses an envelope of a key that this node does not know,
@@ -153,7 +156,7 @@ func (a *Authority) SignMeta(user string) ([]byte, error) {
 }
 
 func (a *Authority) sign(key catalog.SigningKey, c Claims) ([]byte, error) {
-	m := pb.Claims{User: c.User, Roles: c.Roles, Subject: c.Subject, ExpiresUnixMillis: c.Expires.UnixMilli()}
+	m := pb.Claims{User: c.User, Roles: c.Roles, Subject: c.Subject, ExpiresUnixMillis: c.Expires.UnixMilli(), Pull: c.Pull}
 	out := make([]byte, envelopeHeader, envelopeHeader+proto.Size(&m))
 	out, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(out, &m)
 	if err != nil {
@@ -170,8 +173,13 @@ func (a *Authority) sign(key catalog.SigningKey, c Claims) ([]byte, error) {
 
 // Verify checks an envelope for a subject and returns what it vouches for. Errors
 // are *UnknownKeyError, *SizeError, or have SQLSTATE 28000 where the envelope is
-// not one of this cluster and 42501 where it is one, but not for this.
+// not one of this cluster and 42501 where it is one, but not for this. One that was
+// made for a client is for no subject, see VerifyTicket.
 func (a *Authority) Verify(subject string, envelope []byte) (*Claims, error) {
+	return a.verify(subject, "", envelope)
+}
+
+func (a *Authority) verify(subject, pull string, envelope []byte) (*Claims, error) {
 	switch n := len(envelope); {
 	case n == 0:
 		return nil, sqlstate.New(sqlstate.InvalidAuthorization, "the request carries no authorization").
@@ -196,13 +204,17 @@ func (a *Authority) Verify(subject string, envelope []byte) (*Claims, error) {
 	if len(m.ProtoReflect().GetUnknown()) > 0 {
 		return nil, sqlstate.New(sqlstate.InvalidAuthorization, "the request's authorization claims what this release does not know")
 	}
-	c := &Claims{User: m.GetUser(), Roles: m.GetRoles(), Subject: m.GetSubject(), Expires: time.UnixMilli(m.GetExpiresUnixMillis())}
+	c := &Claims{User: m.GetUser(), Roles: m.GetRoles(), Subject: m.GetSubject(), Expires: time.UnixMilli(m.GetExpiresUnixMillis()), Pull: m.GetPull()}
 	if late := a.now().Sub(c.Expires); late > skew {
 		return nil, sqlstate.New(sqlstate.InsufficientPrivilege, "the authorization of user %q for %s expired %s ago", c.User, c.Subject, late.Round(time.Second)).
 			WithHint("Run the statement again.")
 	}
 	if c.Subject != subject {
 		return nil, sqlstate.New(sqlstate.InsufficientPrivilege, "the authorization of user %q is for %s, not for %s", c.User, c.Subject, subject)
+	}
+	if c.Pull != pull {
+		return nil, sqlstate.New(sqlstate.InsufficientPrivilege, "the authorization of user %q for %s is not for this: it is good for the exchange %q, where %q is needed",
+			c.User, c.Subject, c.Pull, pull).WithHint("Fetch each endpoint with its own ticket.")
 	}
 	return c, nil
 }

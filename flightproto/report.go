@@ -119,11 +119,12 @@ func (c *Conn) Report(ctx context.Context, queryID string, authorization []byte)
 }
 
 // ScanProgress is how far a query's scans on a worker are: how many there are,
-// the blocks of rows that they read, and those that they have read.
-type ScanProgress struct{ Scans, Blocks, Done uint64 }
+// the blocks of rows that they read, and those that they have read. Fragments are
+// those that the worker holds.
+type ScanProgress struct{ Scans, Blocks, Done, Fragments uint64 }
 
 // Progress asks how far a running query is on the worker; a query that it does
-// not know has no scans. The authorization is for the query.
+// not know has no scans and no fragments. The authorization is for the query.
 func (c *Conn) Progress(ctx context.Context, queryID string, authorization []byte) (ScanProgress, error) {
 	response := &pb.ReportResponse{}
 	request := &pb.ReportRequest{QueryId: queryID, Authorization: authorization, Running: true}
@@ -134,5 +135,5 @@ func (c *Conn) Progress(ctx context.Context, queryID string, authorization []byt
 	if p.GetBlocksDone() > p.GetBlocks() {
 		return ScanProgress{}, malformed("%d of %d blocks are said to be read", p.GetBlocksDone(), p.GetBlocks())
 	}
-	return ScanProgress{Scans: p.GetScans(), Blocks: p.GetBlocks(), Done: p.GetBlocksDone()}, nil
+	return ScanProgress{Scans: p.GetScans(), Blocks: p.GetBlocks(), Done: p.GetBlocksDone(), Fragments: uint64(p.GetFragments())}, nil
 }

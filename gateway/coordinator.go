@@ -43,6 +43,8 @@ type clientSink struct {
 	batch    sink
 	message  func(*flightproto.Message) error
 	analysis *analysis // measures the query if not nil
+	// direct, if not nil, runs an attempt in place of all that.
+	direct func(context.Context, *run, *template) error
 	// resend has the plan sent along also to workers that are thought to know it: in
 	// a changing cluster one after the other may turn out not to.
 	resend bool
@@ -176,7 +178,11 @@ func (g *Server) attempt(ctx context.Context, id string, j *job, to clientSink) 
 	if r.authorization, err = g.sign(ctx, id); err != nil {
 		return err
 	}
-	err = r.execute(ctx, t, j, to)
+	if to.direct != nil {
+		err = to.direct(ctx, r, t)
+	} else {
+		err = r.execute(ctx, t, j, to)
+	}
 	if lost := context.Cause(ctx); err != nil && flightproto.ReasonOf(lost) == flightproto.Unavailable {
 		return lost
 	}

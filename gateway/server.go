@@ -76,6 +76,12 @@ type Config struct {
 	// FragmentLease is how long workers keep fragments that nobody pulls or cancels,
 	// as when this gateway dies (5 minutes).
 	FragmentLease time.Duration
+	// DirectLife is for how long the tickets of direct endpoints are good (1
+	// minute).
+	DirectLife time.Duration
+	// ClosedWorkers says that workers take connections from nodes only: there are
+	// no direct endpoints.
+	ClosedWorkers bool
 	// PlanMemory bounds, roughly, the bytes of statements and plans kept for
 	// further executions (64 MiB).
 	PlanMemory int64
@@ -133,6 +139,9 @@ func (c *Config) setDefaults() {
 	if c.FragmentLease == 0 {
 		c.FragmentLease = 5 * time.Minute
 	}
+	if c.DirectLife == 0 {
+		c.DirectLife = time.Minute
+	}
 	if c.PlanMemory == 0 {
 		c.PlanMemory = 64 << 20
 	}
@@ -158,6 +167,7 @@ type Server struct {
 	id        string // of this process, as the owner of temporary tables
 	sessions  *session.Manager
 	keeper    *keeper
+	life      context.Context // of what runs in the background; ends with Close
 	stopKeep  context.CancelFunc
 
 	// background holds short tasks that outlive the statement that began
@@ -207,9 +217,8 @@ func New(cfg Config) (*Server, error) {
 		},
 	})
 	g.directory = newDirectory(g.workers, cfg.Workers, g.log, g.observe, cfg.ClusterSecret, g.leases)
-	var ctx context.Context
-	ctx, g.stopKeep = context.WithCancel(context.Background())
-	g.background.Go(func() { g.keeper.run(ctx) })
+	g.life, g.stopKeep = context.WithCancel(context.Background())
+	g.background.Go(func() { g.keeper.run(g.life) })
 	return g, nil
 }
 

@@ -88,11 +88,15 @@ func (s *sqlService) owner(ctx context.Context) (string, error) {
 }
 
 // info registers a planned query and describes it. The one endpoint has no
-// location: results come over the same connection.
+// location: results come over the same connection, unless the session takes them
+// from the workers.
 func (s *sqlService) info(ctx context.Context, q *plannedQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	found, err := s.session(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if info, err := s.directInfo(ctx, found, q, d); info != nil || err != nil {
+		return info, err
 	}
 	owner := ""
 	if found != nil {

@@ -33,11 +33,27 @@ func (s *Server) claims(ctx context.Context, subject string, envelope []byte) (*
 	if n := len(envelope); n > flightproto.MaxAuthorizationBytes {
 		return nil, &flightproto.SizeError{What: "authorization", Size: n, Limit: flightproto.MaxAuthorizationBytes}
 	}
+	return s.verified(ctx, func(a *flightproto.Authority) (*flightproto.Claims, error) {
+		return a.Verify(subject, envelope)
+	})
+}
+
+// authorizeTicket is authorize for a ticket that starts nothing, which a client may
+// hold as well as a node.
+func (s *Server) authorizeTicket(ctx context.Context, ticket *pb.Ticket) error {
+	_, err := s.verified(ctx, func(a *flightproto.Authority) (*flightproto.Claims, error) {
+		return a.VerifyTicket(ticket)
+	})
+	return err
+}
+
+// verified has an envelope checked, for a second time if its key is new.
+func (s *Server) verified(ctx context.Context, verify func(*flightproto.Authority) (*flightproto.Claims, error)) (*flightproto.Claims, error) {
 	if s.cfg.Authority == nil {
 		return nil, nil
 	}
 	known := s.cfg.Node.Metadata().Version
-	claims, err := s.cfg.Authority.Verify(subject, envelope)
+	claims, err := verify(s.cfg.Authority)
 	var unknown *flightproto.UnknownKeyError
 	if !errors.As(err, &unknown) {
 		return claims, err
@@ -48,7 +64,7 @@ func (s *Server) claims(ctx context.Context, subject string, envelope []byte) (*
 	if werr := s.cfg.Node.WaitMetadata(waiting, known+1); werr != nil {
 		return nil, err
 	}
-	return s.cfg.Authority.Verify(subject, envelope)
+	return verify(s.cfg.Authority)
 }
 
 // authorizeMeta checks the envelope of a request to the meta group. The keys come

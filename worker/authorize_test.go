@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,6 +91,13 @@ func TestEveryRequestIsAuthorized(t *testing.T) {
 		}},
 	}
 	for name, r := range requests {
+		// All that a client gets is the pull of one exchange.
+		clients, err := authority(1).Sign(flightproto.Claims{
+			User: "ann", Subject: r.subject, Expires: time.Now().Add(time.Hour), Pull: fmt.Sprintf("%d/%d", x.Producer, x.ID),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for kind, test := range map[string]struct {
 			envelope []byte
 			code     sqlstate.Code
@@ -98,6 +106,7 @@ func TestEveryRequestIsAuthorized(t *testing.T) {
 			"forged":      {sign(t, authority(2), r.subject, time.Hour), sqlstate.InvalidAuthorization},
 			"expired":     {sign(t, authority(1), r.subject, -time.Hour), sqlstate.InsufficientPrivilege},
 			"another's":   {sign(t, authority(1), "another", time.Hour), sqlstate.InsufficientPrivilege},
+			"a client's":  {clients, sqlstate.InsufficientPrivilege},
 		} {
 			if err := r.send(test.envelope); sqlstate.CodeOf(err) != test.code {
 				t.Errorf("%s with %s: %v, want %s", name, kind, err, test.code)

@@ -29,7 +29,7 @@ func (s *Server) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer
 	if ticket.GetStart() != nil { // whose envelope is for the same query
 		err = s.startRiding(stream, ticket)
 	} else {
-		err = s.authorize(stream.Context(), ticket.GetQueryId(), ticket.GetAuthorization())
+		err = s.authorizeTicket(stream.Context(), ticket)
 	}
 	if err != nil {
 		return flightproto.ToStatus(err)

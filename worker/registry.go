@@ -258,11 +258,17 @@ var errQueryOver = errors.New("query is over on this worker")
 func (r *registry) progress(id string) *pb.ScanProgress {
 	r.mu.Lock()
 	q := r.queries[id]
+	fragments := 0
+	if q != nil {
+		fragments = len(q.fragments)
+	}
 	r.mu.Unlock()
 	if q == nil {
 		return &pb.ScanProgress{}
 	}
-	return q.scans.progress()
+	p := q.scans.progress()
+	p.Fragments = uint32(fragments)
+	return p
 }
 
 // cancelQuery ends a query for a reason and returns how many fragments it had.

@@ -134,7 +134,11 @@ func decodeExchanges(list []*pb.Exchange) (exchangeEnds, error) {
 		if _, dup := ends[x.ID]; dup {
 			return nil, sqlstate.New(sqlstate.ProtocolViolation, "exchange %d is described twice", x.ID)
 		}
-		ends[x.ID] = input{exchange: x, stream: flightproto.NewExchangeSchema(x), address: p.GetProducerAddress(), generation: p.GetProducerGeneration()}
+		stream, err := flightproto.ExchangeStream(x, p.GetStreamSchema())
+		if err != nil {
+			return nil, err
+		}
+		ends[x.ID] = input{exchange: x, stream: stream, address: p.GetProducerAddress(), generation: p.GetProducerGeneration()}
 	}
 	return ends, nil
 }

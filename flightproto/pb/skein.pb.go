@@ -2748,7 +2748,10 @@ type Exchange struct {
 	ProducerGeneration uint64 `protobuf:"varint,11,opt,name=producer_generation,json=producerGeneration,proto3" json:"producer_generation,omitempty"`
 	// Rows travel in the types of the schema as they are, those that clients see,
 	// and not in the physical ones.
-	PublicTypes   bool `protobuf:"varint,12,opt,name=public_types,json=publicTypes,proto3" json:"public_types,omitempty"`
+	PublicTypes bool `protobuf:"varint,12,opt,name=public_types,json=publicTypes,proto3" json:"public_types,omitempty"`
+	// The schema that the stream begins with, encoded as in a FlightInfo, where a
+	// client pulls: it has the types of the public schema and metadata besides.
+	StreamSchema  []byte `protobuf:"bytes,13,opt,name=stream_schema,json=streamSchema,proto3" json:"stream_schema,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2867,6 +2870,13 @@ func (x *Exchange) GetPublicTypes() bool {
 	return false
 }
 
+func (x *Exchange) GetStreamSchema() []byte {
+	if x != nil {
+		return x.StreamSchema
+	}
+	return nil
+}
+
 type Fragment struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Id               uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2967,8 +2977,11 @@ type Claims struct {
 	// What it is for: the id of a query or transaction, or "meta" or "status".
 	Subject           string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
 	ExpiresUnixMillis int64  `protobuf:"varint,4,opt,name=expires_unix_millis,json=expiresUnixMillis,proto3" json:"expires_unix_millis,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Where a client holds it: all that it is good for, the pull of one exchange of
+	// the subject. Empty where nodes hold it.
+	Pull          string `protobuf:"bytes,5,opt,name=pull,proto3" json:"pull,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Claims) Reset() {
@@ -3027,6 +3040,13 @@ func (x *Claims) GetExpiresUnixMillis() int64 {
 		return x.ExpiresUnixMillis
 	}
 	return 0
+}
+
+func (x *Claims) GetPull() string {
+	if x != nil {
+		return x.Pull
+	}
+	return ""
 }
 
 // Action skein.start: registers fragments of one query on a worker. They run
@@ -3285,7 +3305,9 @@ type Ticket struct {
 	Start *StartRequest `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
 	// The consumer takes texts as Arrow dictionaries with int32 codes, too; it
 	// says so for streams that it decodes.
-	Dictionaries  bool `protobuf:"varint,8,opt,name=dictionaries,proto3" json:"dictionaries,omitempty"`
+	Dictionaries bool `protobuf:"varint,8,opt,name=dictionaries,proto3" json:"dictionaries,omitempty"`
+	// A client pulls: the authorization is for this exchange alone.
+	Client        bool `protobuf:"varint,9,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3372,6 +3394,13 @@ func (x *Ticket) GetStart() *StartRequest {
 func (x *Ticket) GetDictionaries() bool {
 	if x != nil {
 		return x.Dictionaries
+	}
+	return false
+}
+
+func (x *Ticket) GetClient() bool {
+	if x != nil {
+		return x.Client
 	}
 	return false
 }
@@ -3873,6 +3902,7 @@ type ScanProgress struct {
 	Scans         uint64                 `protobuf:"varint,1,opt,name=scans,proto3" json:"scans,omitempty"`
 	Blocks        uint64                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"` // that they read, of a few thousand rows each
 	BlocksDone    uint64                 `protobuf:"varint,3,opt,name=blocks_done,json=blocksDone,proto3" json:"blocks_done,omitempty"`
+	Fragments     uint32                 `protobuf:"varint,4,opt,name=fragments,proto3" json:"fragments,omitempty"` // of the query that are registered, running or not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3924,6 +3954,13 @@ func (x *ScanProgress) GetBlocks() uint64 {
 func (x *ScanProgress) GetBlocksDone() uint64 {
 	if x != nil {
 		return x.BlocksDone
+	}
+	return 0
+}
+
+func (x *ScanProgress) GetFragments() uint32 {
+	if x != nil {
+		return x.Fragments
 	}
 	return 0
 }
@@ -5167,7 +5204,7 @@ const file_skein_proto_rawDesc = "" +
 	"\x06refill\x18\x05 \x01(\bR\x06refill\"7\n" +
 	"\aLimitOp\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x12R\x05limit\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\x83\x03\n" +
+	"\x06offset\x18\x02 \x01(\x12R\x06offset\"\xa8\x03\n" +
 	"\bExchange\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\rR\bproducer\x12\x1a\n" +
@@ -5183,7 +5220,8 @@ const file_skein_proto_rawDesc = "" +
 	"\x10producer_address\x18\n" +
 	" \x01(\tR\x0fproducerAddress\x12/\n" +
 	"\x13producer_generation\x18\v \x01(\x04R\x12producerGeneration\x12!\n" +
-	"\fpublic_types\x18\f \x01(\bR\vpublicTypes\"\x8e\x02\n" +
+	"\fpublic_types\x18\f \x01(\bR\vpublicTypes\x12#\n" +
+	"\rstream_schema\x18\r \x01(\fR\fstreamSchema\"\x8e\x02\n" +
 	"\bFragment\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\x04R\btabletId\x12+\n" +
@@ -5191,12 +5229,13 @@ const file_skein_proto_rawDesc = "" +
 	"\toperators\x18\x04 \x03(\v2\x12.skein.v1.OperatorR\toperators\x12%\n" +
 	"\x0eestimated_rows\x18\x05 \x01(\x04R\restimatedRows\x12'\n" +
 	"\x0festimated_bytes\x18\x06 \x01(\x04R\x0eestimatedBytes\x12&\n" +
-	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"|\n" +
+	"\x0fmax_spill_bytes\x18\a \x01(\x04R\rmaxSpillBytes\"\x90\x01\n" +
 	"\x06Claims\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12.\n" +
-	"\x13expires_unix_millis\x18\x04 \x01(\x03R\x11expiresUnixMillis\"\xe5\x03\n" +
+	"\x13expires_unix_millis\x18\x04 \x01(\x03R\x11expiresUnixMillis\x12\x12\n" +
+	"\x04pull\x18\x05 \x01(\tR\x04pull\"\xe5\x03\n" +
 	"\fStartRequest\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12)\n" +
 	"\x10metadata_version\x18\x02 \x01(\x04R\x0fmetadataVersion\x12\x1a\n" +
@@ -5219,7 +5258,7 @@ const file_skein_proto_rawDesc = "" +
 	"\tfragments\x18\x01 \x03(\v2\x12.skein.v1.FragmentR\tfragments\x120\n" +
 	"\texchanges\x18\x02 \x03(\v2\x12.skein.v1.ExchangeR\texchanges\"%\n" +
 	"\rStartResponse\x12\x14\n" +
-	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\xab\x02\n" +
+	"\x05clock\x18\x01 \x01(\x04R\x05clock\"\xc3\x02\n" +
 	"\x06Ticket\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
 	"\bfragment\x18\x02 \x01(\rR\bfragment\x12\x1a\n" +
@@ -5228,7 +5267,8 @@ const file_skein_proto_rawDesc = "" +
 	"\x11tablet_generation\x18\x05 \x01(\x04R\x10tabletGeneration\x12$\n" +
 	"\rauthorization\x18\x06 \x01(\fR\rauthorization\x12,\n" +
 	"\x05start\x18\a \x01(\v2\x16.skein.v1.StartRequestR\x05start\x12\"\n" +
-	"\fdictionaries\x18\b \x01(\bR\fdictionaries\"\xb8\x01\n" +
+	"\fdictionaries\x18\b \x01(\bR\fdictionaries\x12\x16\n" +
+	"\x06client\x18\t \x01(\bR\x06client\"\xb8\x01\n" +
 	"\aPullEnd\x12\x19\n" +
 	"\bquery_id\x18\x01 \x01(\tR\aqueryId\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12\x14\n" +
@@ -5259,12 +5299,13 @@ const file_skein_proto_rawDesc = "" +
 	"\arunning\x18\x03 \x01(\bR\arunning\"|\n" +
 	"\x0eReportResponse\x126\n" +
 	"\tfragments\x18\x01 \x03(\v2\x18.skein.v1.FragmentReportR\tfragments\x122\n" +
-	"\bprogress\x18\x02 \x01(\v2\x16.skein.v1.ScanProgressR\bprogress\"]\n" +
+	"\bprogress\x18\x02 \x01(\v2\x16.skein.v1.ScanProgressR\bprogress\"{\n" +
 	"\fScanProgress\x12\x14\n" +
 	"\x05scans\x18\x01 \x01(\x04R\x05scans\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1f\n" +
 	"\vblocks_done\x18\x03 \x01(\x04R\n" +
-	"blocksDone\"\xba\x01\n" +
+	"blocksDone\x12\x1c\n" +
+	"\tfragments\x18\x04 \x01(\rR\tfragments\"\xba\x01\n" +
 	"\x0eFragmentReport\x12\x1a\n" +
 	"\bfragment\x18\x01 \x01(\rR\bfragment\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x04R\x04node\x12\x1d\n" +

@@ -75,8 +75,8 @@ func (p *process) startGateway(l net.Listener, workers []string, statements conf
 		Workers: workers, Logger: p.logger.With("role", "gateway"), Registerer: p.registry, Version: version,
 		Memory: memory, QueryMemory: p.settings.QueryOperators(gatewayQueryMemory, memory),
 		SlowStatement: statements.SlowStatement, StatementTimeout: statements.StatementTimeout, ClusterSecret: secret,
-		FragmentLease: statements.FragmentLease,
-		SessionIdle:   statements.SessionIdle, MaxSessions: statements.MaxSessions,
+		FragmentLease: statements.FragmentLease, DirectLife: statements.DirectTicketLife, ClosedWorkers: certificates != nil,
+		SessionIdle: statements.SessionIdle, MaxSessions: statements.MaxSessions,
 		Admission: gateway.Admission{
 			MaxFragments: statements.MaxFragments, MaxBytes: uint64(statements.MaxBytes),
 			MaxQueryFragments: statements.MaxQueryFragments, MaxQueryBytes: uint64(statements.MaxQueryBytes),

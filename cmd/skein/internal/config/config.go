@@ -42,10 +42,11 @@ type Process struct {
 
 // Statements holds the settings of a process that runs statements.
 type Statements struct {
-	SlowStatement    time.Duration `koanf:"slow_statement"`    // logged from this long on, 0 for never
-	StatementTimeout time.Duration `koanf:"statement_timeout"` // ended after this long, 0 for never
-	FragmentLease    time.Duration `koanf:"fragment_lease"`    // of fragments that nobody pulls, 0 for 5m
-	SessionIdle      time.Duration `koanf:"session_idle"`      // sessions that are not used end after this long, 0 for 1h
+	SlowStatement    time.Duration `koanf:"slow_statement"`     // logged from this long on, 0 for never
+	StatementTimeout time.Duration `koanf:"statement_timeout"`  // ended after this long, 0 for never
+	FragmentLease    time.Duration `koanf:"fragment_lease"`     // of fragments that nobody pulls, 0 for 5m
+	DirectTicketLife time.Duration `koanf:"direct_ticket_life"` // of direct endpoints, 0 for 1m
+	SessionIdle      time.Duration `koanf:"session_idle"`       // sessions that are not used end after this long, 0 for 1h
 	MaxSessions      int           `koanf:"max_sessions"`
 	Admission        `koanf:",squash"`
 }
@@ -281,6 +282,9 @@ func (s *Statements) validate() error {
 	}
 	if s.FragmentLease < 0 {
 		return errors.New("fragment_lease is negative; give a time such as 5m, or 0 for the default")
+	}
+	if s.DirectTicketLife < 0 || s.DirectTicketLife > 24*time.Hour {
+		return errors.New("direct_ticket_life is not between 0 and 24h; give a time such as 1m, or 0 for the default")
 	}
 	if s.SessionIdle < 0 || s.MaxSessions < 0 {
 		return errors.New("session_idle and max_sessions may not be negative; 0 is the default")

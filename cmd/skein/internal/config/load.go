@@ -61,6 +61,7 @@ func clientFlags(fs *pflag.FlagSet) {
 func statementFlags(fs *pflag.FlagSet) {
 	fs.Duration("slow-statement", DefaultSlow, "log statements that take this long as slow, 0 for never")
 	fs.Duration("statement-timeout", 0, "end statements that run longer, 0 for never")
+	fs.Duration("direct-ticket-life", 0, "how long the tickets of direct endpoints are good, 0 for 1m")
 	fs.Duration("fragment-lease", 0, "how long workers keep fragments that nobody pulls, as when the gateway dies, 0 for 5m")
 	fs.Duration("session-idle", 0, "end clients' sessions that are not used for this long, 0 for 1h")
 	fs.Int("max-sessions", 0, "sessions of clients at a time, 0 for 10000")
