@@ -126,7 +126,7 @@ func (c *clientWrite) earlier(ctx context.Context, g *Server, snap *snapshot, ta
 			return false, 0, sqlstate.New(sqlstate.SerializationFailure, "table %s has other tablets than the write is for", table.QualifiedName()).
 				WithHint("read the ids of its tablets again and repeat the write under another id")
 		}
-		return false, 0, sqlstate.New(sqlstate.InvalidState,
+		return false, 0, sqlstate.New(sqlstate.ObjectNotInState,
 			"the tablets of %s have changed since the write was first tried, so its outcome is not known", table.QualifiedName()).
 			WithHint("check whether the rows are there before you repeat the write")
 	}
