@@ -77,7 +77,7 @@ bench-diff: build ## N=10000 random queries of SEED=1 on Skein and DuckDB, diffe
 	cd bench && $(GO) build -o bin/sqldiff ./cmd/sqldiff && ./bin/sqldiff --skein ../bin/skein --seed $(SEED) --n $(N) $(BENCH_FLAGS)
 
 .PHONY: test-clients
-test-clients: build ## Run examples/ and ADBC's validation suite against fresh servers; also needs python3 with venv, a JDK and Maven
+test-clients: build ## Run examples/, the programs of docs/clients and ADBC's validation suite against fresh servers; also needs python3 with venv, a JDK, Maven and Node
 	./examples/run.sh
 	cd bench && $(GO) test ./adbc -count=1 -args -skein $(CURDIR)/bin/skein
 

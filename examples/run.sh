@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs every example against a fresh server and compares what they print. Needs
-# Go, python3 with venv, a JDK, Maven and openssl; Python packages go to examples/.cache.
+# Runs every example, and the programs in docs/clients, against a fresh server and
+# compares what they print. Needs Go, python3 with venv, a JDK, Maven, openssl and Node;
+# packages go to examples/.cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skein=${SKEIN:-./bin/skein}
@@ -22,9 +23,15 @@ finish() {
 }
 trap finish EXIT
 
-if [ ! -x "$cache/venv/bin/python" ]; then
+if ! cmp -s examples/requirements.txt "$cache/venv/requirements.txt"; then
   python3 -m venv "$cache/venv"
   "$cache/venv/bin/pip" install --quiet -r examples/requirements.txt
+  cp examples/requirements.txt "$cache/venv/requirements.txt"
+fi
+if [ ! -d "$cache/node/node_modules" ]; then
+  mkdir -p "$cache/node"
+  cp examples/package.json "$cache/node/"
+  npm install --silent --no-fund --no-audit --prefix "$cache/node"
 fi
 
 serve() { # DATA FLAG...
@@ -61,6 +68,30 @@ shell_example() {
     "SELECT species, count(*), max(mass_kg) FROM birds_shell GROUP BY species ORDER BY species" | tail -n +2 | tr , ' '
 }
 
+page() { # PAGE LANGUAGE: takes the programs out of a page of the manual
+  rm -rf "$cache/$1"
+  "$cache/venv/bin/python" examples/snippets.py "docs/clients/$1.md" "$2" "$cache/$1" "$address"
+}
+
+each() { # COMMAND FILE...: runs a command with each file
+  local command=$1
+  shift
+  for file in "$@"; do
+    $command "$file"
+  done
+}
+
+node_page() { # the packages are found from where the program is
+  cp "$cache"/node-page/* "$cache/node/"
+  each node "$cache"/node/snippet-*.mjs
+}
+
+java_page() {
+  mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec -Dskein.main=Snippet \
+    "-Dskein.sources=$PWD/$cache/java" -Dskein.url= -Dskein.csv= "-Dproject.build.directory=$PWD/$cache/java/target" |
+    sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$/d'
+}
+
 java_example() { # CLASS PARAMETERS
   # Maven may reset the terminal's colours around what the program prints.
   mvn --batch-mode --no-transfer-progress --quiet --file examples/java_jdbc/pom.xml compile exec:exec "-Dskein.main=skein.$1" \
@@ -82,6 +113,19 @@ check "Java, JDBC" "$birds" java_example Birds
 check "Java, JDBC, cancel" "$work/cancel_java" java_example Cancel
 check "Python, ADBC, every type" "$work/types_python" "$cache/venv/bin/python" examples/python_types.py "grpc://$address"
 check "Java, JDBC, types and metadata" "$work/types_java" java_example Types
+echo "what graphical clients ask for is answered" >"$work/metadata_java"
+check "Java, JDBC, metadata of graphical clients" "$work/metadata_java" java_example Metadata
+echo "parameters of every type arrive, 100 of them in a batch" >"$work/setters_java"
+check "Java, JDBC, setters" "$work/setters_java" java_example Setters
+page python python
+check "docs/clients/python.md" "$cache/python/expected.txt" "$cache/venv/bin/python" -W ignore "$cache/python/snippet.py"
+page go go
+check "docs/clients/go.md" "$cache/go/expected.txt" each "go run" "$cache"/go/snippet-*/main.go
+page java java
+check "docs/clients/java.md" "$cache/java/expected.txt" java_page
+rm -rf "$cache/node-page"
+"$cache/venv/bin/python" examples/snippets.py docs/clients/node.md js "$cache/node-page" "$address"
+check "docs/clients/node.md" "$cache/node-page/expected.txt" node_page
 
 # The same with TLS and a password: the user is made while nobody is asked who it is.
 stop

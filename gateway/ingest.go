@@ -23,34 +23,7 @@ type ingestTarget struct {
 	replace bool // publishing drops the table of that name
 	// owner is the session of a temporary table that is created.
 	owner *session.Session
-	// onConflict is what becomes of rows whose key is taken.
-	onConflict pb.WriteHeader_OnConflict
-}
-
-// ingestOnConflict is the option of an ingest, by CommandStatementIngest's
-// options, that says what becomes of rows whose primary key is taken: error,
-// ignore or replace.
-const ingestOnConflict = "skein.on_conflict"
-
-// ingestOptions reads the options of an ingest.
-func ingestOptions(options map[string]string) (pb.WriteHeader_OnConflict, error) {
-	mode := pb.WriteHeader_ERROR
-	for key, value := range options {
-		if key != ingestOnConflict {
-			return mode, sqlstate.New(sqlstate.InvalidParameter, "unknown option %q of the ingest", key).
-				WithHint("the option is %q", ingestOnConflict)
-		}
-		switch value {
-		case "error":
-		case "ignore":
-			mode = pb.WriteHeader_IGNORE
-		case "replace":
-			mode = pb.WriteHeader_REPLACE
-		default:
-			return mode, sqlstate.New(sqlstate.InvalidParameter, "%s of the ingest is %q, not error, ignore or replace", key, value)
-		}
-	}
-	return mode, nil
+	ingestSettings
 }
 
 // DoPutCommandStatementIngest loads record batches into a table: one
@@ -60,6 +33,10 @@ func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flight
 	var rows int64
 	id := newID()
 	err := s.statement(ctx, id, "ingest", "INGEST INTO "+cmd.GetTable(), &rows, func(ctx context.Context) error {
+		settings, err := ingestOptions(cmd.GetOptions())
+		if err != nil {
+			return err
+		}
 		name, err := s.ingestName(ctx, cmd)
 		if err != nil {
 			return err
@@ -76,9 +53,7 @@ func (s *sqlService) DoPutCommandStatementIngest(ctx context.Context, cmd flight
 		if !target.created {
 			release()
 		}
-		if target.onConflict, err = ingestOptions(cmd.GetOptions()); err != nil {
-			return err
-		}
+		target.ingestSettings = settings
 		rows, err = s.ingest(ctx, target, r)
 		return err
 	})
@@ -240,6 +215,17 @@ func (s *sqlService) ingestRows(ctx context.Context, target *ingestTarget, r fli
 		return 0, err
 	}
 	w.onConflict = target.onConflict
+	if target.write != nil {
+		if target.created {
+			return 0, sqlstate.New(sqlstate.InvalidParameter, "an ingest that creates its table has no %s", ingestWriteID).
+				WithHint("create the table first")
+		}
+		done, rows, err := target.write.earlier(ctx, s.gw, w.snap, table)
+		if done || err != nil {
+			return rows, err
+		}
+		w.txn = target.write.transaction(table, target.write.attempt)
+	}
 	if err := copyRows(ctx, convert, w, r); err != nil {
 		w.Abort()
 		return 0, err

@@ -12,6 +12,7 @@ import (
 
 	"skein/cmd/skein/internal/client"
 	"skein/cmd/skein/internal/render"
+	"skein/cmd/skein/internal/shell"
 	"skein/sqlstate"
 	"skein/storage"
 )
@@ -57,13 +58,12 @@ func newListing(use, short, query string) *cobra.Command {
 				return err
 			}
 			return withServer(cmd, addr, func(c *client.Client) error {
-				s := &shell{client: c, format: f, out: cmd.OutOrStdout()}
-				return s.script(cmd.Context(), query)
+				return shell.New(c, shell.Options{Format: f, Out: cmd.OutOrStdout(), Quiet: true}).Script(cmd.Context(), query)
 			})
 		},
 	}
 	addAddr(cmd, &addr)
-	cmd.Flags().StringVar(&format, "format", string(render.Table), "table, csv or json")
+	cmd.Flags().StringVar(&format, "format", string(render.Table), "how to print: "+strings.Join(render.Formats(), ", "))
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"skein/cmd/skein/internal/client"
 	"skein/cmd/skein/internal/config"
 	"skein/cmd/skein/internal/render"
+	"skein/cmd/skein/internal/shell"
 )
 
 func newCluster() *cobra.Command {
@@ -126,8 +127,7 @@ func printing(use, short, query string) *cobra.Command {
 				return err
 			}
 			return withServer(cmd, addr, func(c *client.Client) error {
-				s := &shell{client: c, format: f, out: cmd.OutOrStdout()}
-				return s.script(cmd.Context(), query)
+				return shell.New(c, shell.Options{Format: f, Out: cmd.OutOrStdout(), Quiet: true}).Script(cmd.Context(), query)
 			})
 		},
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"skein/cmd/skein/internal/render"
 )
 
 func TestSQLCommand(t *testing.T) {
@@ -29,12 +27,18 @@ func TestSQLCommand(t *testing.T) {
 		{"json", "", []string{"-c", "SELECT a, b FROM t ORDER BY a DESC", "--format", "json"}, `{"a":2,"b":null}` + "\n" + `{"a":1,"b":"x;y"}` + "\n", "", 0},
 		{"standard input", "select 1 as one; select 2 as two;", []string{"--format", "csv"}, "one\n1\ntwo\n2\n", "", 0},
 		{"stops at the first error", "select 1 as one; select nope; select 2", []string{"--format", "csv"}, "one\n1\n", "42703", 1},
-		{"format", "", []string{"-c", "select 1", "--format", "xml"}, "", `format "xml" is not table, csv or json`, 1},
+		{"format", "", []string{"-c", "select 1", "--format", "xml"}, "", `format "xml" is not one of table, csv, json`, 1},
 		{"both ways", "", []string{"-c", "select 1", file}, "", "not both", 1},
 		{"nothing", "", nil, "", "", 0},
+		{"file by flag", "", []string{"-f", file, "--format", "csv"}, "", "42P07", 1},
+		{"commands", "\\format csv\nselect 1 as one;\\x\n", nil, "format is csv\none\n1\nexpanded is on\n", "", 0},
+		{"caret", "", []string{"-c", "select nope"}, "", "\nLINE 1: select nope\n               ^", 1},
+		{"markdown", "", []string{"-c", "SELECT a, b FROM t ORDER BY a", "--format", "markdown"}, "| a | b |\n| ---:|:--- |\n| 1 | x;y |\n| 2 | NULL |\n2 rows", "", 0},
+		{"expanded", "", []string{"-c", "SELECT a, b FROM t WHERE a = 2", "--format", "expanded"}, "─[ 1 ]─\na │ 2\nb │ NULL\n1 row", "", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, stderr, code := command(t, tc.stdin, append([]string{"sql", "--addr", server.flight}, tc.args...)...)
+			out, _, _ = strings.Cut(out, " (") // the time
 			if diff := cmp.Diff(tc.out, out); diff != "" {
 				t.Error(diff)
 			}
@@ -44,12 +48,12 @@ func TestSQLCommand(t *testing.T) {
 		})
 	}
 	out, _, _ := command(t, "", "sql", "--addr", "grpc://"+server.flight, "-c", "select 1 as one")
-	if !strings.Contains(out, "│ one │") || !strings.Contains(out, "1 rows (") {
+	if !strings.Contains(out, "│ one │") || !strings.Contains(out, "1 row (") {
 		t.Errorf("table output is\n%s", out)
 	}
 	server.stop()
 	_, stderr, code := command(t, "", "sql", "--addr", server.flight, "-c", "select 1")
-	if code != 1 || !strings.Contains(stderr, "no Flight SQL server answers at "+server.flight) {
+	if code != exitUnreachable || !strings.Contains(stderr, "no Flight SQL server answers at "+server.flight) {
 		t.Errorf("code %d, %q", code, stderr)
 	}
 }
@@ -123,24 +127,5 @@ func TestVersion(t *testing.T) {
 	out, _, code := command(t, "", "version")
 	if code != 0 || !strings.HasPrefix(out, "skein ") {
 		t.Errorf("code %d, %q", code, out)
-	}
-}
-
-func TestInteractiveShell(t *testing.T) {
-	t.Parallel()
-	server := startDev(t, ":memory:")
-	var out, prompt strings.Builder
-	s := &shell{client: dial(t, server.flight), format: render.CSV, out: &out}
-	in := "select 1 as one;\nselect nope;\nselect\n 'a;' as two; select 3\n as three;\n\\q\nselect 4 as four;\n"
-	if err := s.interactive(testContext(t), strings.NewReader(in), &prompt); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff("one\n1\ntwo\na;\nthree\n3\n", out.String()); diff != "" {
-		t.Error(diff)
-	}
-	for _, want := range []string{"skein> ", "   ... ", "error: ", "42703"} {
-		if !strings.Contains(prompt.String(), want) {
-			t.Errorf("no %q among the prompts %q", want, prompt.String())
-		}
 	}
 }

@@ -112,7 +112,7 @@ func fetchAllDirect(ctx context.Context, t *testing.T, info *flight.FlightInfo) 
 }
 
 // refused reports whether an error is one that a worker gives, with the code.
-func refused(err error, allowed ...sqlstate.Code) bool {
+func refusedWith(err error, allowed ...sqlstate.Code) bool {
 	return err != nil && slices.Contains(allowed, sqlstate.CodeOf(flightproto.FromStatus(err)))
 }
 
@@ -152,7 +152,7 @@ func TestDirectEndpoints(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("%d rows instead of %d, error %v", len(got), len(want), err)
 	}
-	if _, err := fetchAllDirect(ctx, t, info); !refused(err, sqlstate.UndefinedObject) {
+	if _, err := fetchAllDirect(ctx, t, info); !refusedWith(err, sqlstate.UndefinedObject) {
 		t.Errorf("a second fetch: %v", err)
 	}
 	w := watch(t, cluster)
@@ -183,7 +183,7 @@ func TestDirectEndpoints(t *testing.T) {
 	if err != nil || cancelled.Status != flight.CancelStatusCancelled {
 		t.Errorf("cancelling: %v, %v", cancelled, err)
 	}
-	if _, err := fetchAllDirect(ctx, t, info); !refused(err, sqlstate.QueryCanceled) {
+	if _, err := fetchAllDirect(ctx, t, info); !refusedWith(err, sqlstate.QueryCanceled) {
 		t.Errorf("after a cancel: %v", err)
 	}
 	loseWorker(ctx, t, cluster, mustExecute(t, c, text))
@@ -218,7 +218,7 @@ func refuseForgeries(ctx context.Context, t *testing.T, info *flight.FlightInfo)
 			t.Fatal(err)
 		}
 		_, err = fetchDirect(ctx, t, &flight.FlightEndpoint{Ticket: &flight.Ticket{Ticket: raw}, Location: first.Location}, schema)
-		if !refused(err, sqlstate.InvalidAuthorization, sqlstate.InsufficientPrivilege) {
+		if !refusedWith(err, sqlstate.InvalidAuthorization, sqlstate.InsufficientPrivilege) {
 			t.Errorf("a ticket with %s: %v", name, err)
 		}
 	}
@@ -279,7 +279,7 @@ func TestDirectEndpointsExpire(t *testing.T) {
 	}
 	schema := schemaOf(t, left.Schema)
 	for _, e := range left.Endpoint {
-		if _, err := fetchDirect(ctx, t, e, schema); !refused(err, sqlstate.QueryCanceled, sqlstate.InsufficientPrivilege) {
+		if _, err := fetchDirect(ctx, t, e, schema); !refusedWith(err, sqlstate.QueryCanceled, sqlstate.InsufficientPrivilege) {
 			t.Errorf("an expired ticket: %v", err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestDirectEndpointsExpire(t *testing.T) {
 	}
 	late := mustExecute(t, c, "SELECT id, v FROM d")
 	watch(t, cluster).await(ctx, "the workers keep nothing", func(busy, _ int, memory int64) bool { return busy == 0 && memory == 0 })
-	if _, err := fetchAllDirect(ctx, t, late); !refused(err, sqlstate.QueryCanceled) {
+	if _, err := fetchAllDirect(ctx, t, late); !refusedWith(err, sqlstate.QueryCanceled) {
 		t.Errorf("after the statement timeout: %v", err)
 	}
 }

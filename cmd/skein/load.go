@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 	"unicode/utf8"
 
-	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/spf13/cobra"
 
 	"skein/cmd/skein/internal/client"
@@ -21,6 +18,8 @@ type loadOptions struct {
 	addr, table, mode, onConflict, null, delimiter string
 	create, quiet                                  bool
 	dial                                           func() (*client.Client, error)
+	workers, batchRows                             int
+	retry                                          time.Duration
 }
 
 func newLoad() *cobra.Command {
@@ -28,11 +27,18 @@ func newLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load FILE --table NAME",
 		Short: "Load a Parquet, CSV or Arrow file into a table",
-		Long: "Streams the rows of a file into a table as one atomic write: all rows or none.\n" +
+		Long: "Streams the rows of a file into a table as one atomic write: all rows or none. With --workers they are\n" +
+			"several writes, of --batch-rows each, over several connections.\n" +
+			"When the connection or the server fails, writes are repeated for --retry, in such a way that every row is\n" +
+			"stored once. A write that creates or replaces its table is not repeated.\n" +
 			"CSV needs a header line; its columns are matched to the table's by name.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.dial = func() (*client.Client, error) { return dialServer(cmd, o.addr) }
+			access, err := accessOf(cmd)
+			if err != nil {
+				return err
+			}
+			o.dial = func() (*client.Client, error) { return client.DialAs(o.addr, access) }
 			return load(cmd.Context(), args[0], &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -43,6 +49,9 @@ func newLoad() *cobra.Command {
 	f.StringVar(&o.onConflict, "on-conflict", string(client.FailOnConflict), "what to do with rows whose primary key is taken: error, ignore or replace")
 	f.StringVar(&o.delimiter, "delimiter", "", "CSV delimiter (default comma, tab for .tsv)")
 	f.StringVar(&o.null, "null", "", "CSV field that stands for NULL")
+	f.IntVar(&o.workers, "workers", 0, "connections to load over, in writes of their own; 0 for one atomic write")
+	f.IntVar(&o.batchRows, "batch-rows", 256<<10, "rows of each write with --workers")
+	f.DurationVar(&o.retry, "retry", 2*time.Minute, "how long to go on when the connection or the server fails")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
 	addAddr(cmd, &o.addr)
 	cmd.MarkFlagsMutuallyExclusive("create", "mode")
@@ -50,46 +59,20 @@ func newLoad() *cobra.Command {
 }
 
 func load(ctx context.Context, path string, o *loadOptions, out, status io.Writer) (err error) {
-	if o.table == "" {
-		return errors.New("name the table to load into with --table")
-	}
-	table, err := client.ParseTable(o.table)
+	l, err := newLoading(path, o, status)
 	if err != nil {
 		return err
 	}
-	mode, err := client.ParseMode(o.mode)
-	if err != nil {
-		return err
-	}
-	conflict, err := client.ParseConflict(o.onConflict)
-	if err != nil {
-		return err
-	}
-	if o.create {
-		mode = client.CreateAppend
-	}
-	c, err := o.dial()
+	c, err := l.dial()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	options, err := sourceOptions(ctx, c, table, mode, o)
-	if err != nil {
+	if l.source, err = sourceOptions(ctx, c, l.table, l.mode, o); err != nil {
 		return err
 	}
-	rows, err := source.Open(ctx, path, options)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-
 	began := time.Now()
-	stop := func(bool) {}
-	if f, ok := status.(*os.File); ok && !o.quiet && isTerminal(f) {
-		stop = showProgress(f, filepath.Base(path), rows)
-	}
-	n, err := c.IngestOnConflict(ctx, table, mode, conflict, rows)
-	stop(err == nil)
+	n, err := l.run(ctx, c)
 	if err != nil {
 		return fmt.Errorf("loading %s: %w", path, err)
 	}
@@ -121,45 +104,4 @@ func sourceOptions(ctx context.Context, c *client.Client, table client.Table, mo
 	}
 	options.Schema = schema
 	return options, nil
-}
-
-// showProgress draws a bar until the returned function is called.
-func showProgress(w io.Writer, name string, rows *source.Reader) (stop func(ok bool)) {
-	bar := progress.NewWriter()
-	bar.SetOutputWriter(w)
-	bar.SetUpdateFrequency(100 * time.Millisecond)
-	bar.SetTrackerLength(30)
-	bar.SetStyle(progress.StyleBlocks)
-	bar.Style().Visibility.Speed = true
-	tracker := &progress.Tracker{Message: name, Total: rows.TotalBytes, Units: progress.UnitsBytes}
-	bar.AppendTracker(tracker)
-	rendered, end := make(chan struct{}), make(chan bool)
-	go func() {
-		defer close(rendered)
-		bar.Render()
-	}()
-	go func() {
-		ticker := time.NewTicker(100 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				// The last percent is the server's commit.
-				tracker.SetValue(min(rows.ConsumedBytes(), rows.TotalBytes-1))
-			case ok := <-end:
-				if ok {
-					tracker.SetValue(rows.TotalBytes)
-					tracker.MarkAsDone()
-				} else {
-					tracker.MarkAsErrored()
-				}
-				bar.Stop()
-				return
-			}
-		}
-	}()
-	return func(ok bool) {
-		end <- ok
-		<-rendered
-	}
 }

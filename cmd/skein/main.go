@@ -21,6 +21,7 @@ func main() {
 // Exit codes beyond success.
 const (
 	exitFailure     = 1
+	exitUnreachable = 2 // of sql
 	exitDamaged     = 3 // of admin check
 	exitInUse       = 4 // of admin check
 	exitInterrupted = 130

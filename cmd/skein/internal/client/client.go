@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"skein/flightproto"
 )
 
 // windowBytes is the HTTP/2 flow control window: large enough that a stream
@@ -223,19 +225,43 @@ func column[A arrow.Array](batch arrow.RecordBatch, name string) (A, bool) {
 	return a, ok
 }
 
-// explain turns a gRPC status into the error that a person should read.
+// UnreachableError says that no server answers, or that it went away during a
+// call.
+type UnreachableError struct {
+	Addr string
+	// Refused: there was nobody to connect to.
+	Refused bool
+	Err     error
+}
+
+// Error says what to do where nothing answers.
+func (e *UnreachableError) Error() string {
+	if e.Refused {
+		return fmt.Sprintf("no Flight SQL server answers at %s; start one with `skein dev` or give --addr (%v)", e.Addr, e.Err)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns what the connection said.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// explain turns a gRPC status into the error that a person should read, with
+// the server's *sqlstate.Error in its chain where it sent one.
 func (c *Client) explain(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
 		return err
 	}
-	switch s.Code() {
-	case codes.Unavailable:
-		if strings.Contains(s.Message(), "connect") {
-			return fmt.Errorf("no Flight SQL server answers at %s; start one with `skein dev` or give --addr (%s)", c.addr, s.Message())
-		}
-	case codes.Canceled:
+	// The client library puts words of its own around a status; what the server
+	// sent is inside.
+	restored := flightproto.FromStatus(s.Err())
+	switch {
+	case s.Code() == codes.Unavailable && len(s.Details()) == 0:
+		return &UnreachableError{Addr: c.addr, Refused: strings.Contains(s.Message(), "connect"), Err: errors.New(s.Message())}
+	case s.Code() == codes.Canceled:
 		return fmt.Errorf("cancelled: %s: %w", s.Message(), context.Canceled)
+	case len(s.Details()) == 0:
+		return errors.New(s.Message())
 	}
-	return errors.New(s.Message())
+	return restored
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -139,14 +140,25 @@ func ParseConflict(s string) (Conflict, error) {
 
 // IngestOnConflict is Ingest with a choice about rows whose key is taken.
 func (c *Client) IngestOnConflict(ctx context.Context, table Table, mode Mode, conflict Conflict, rows array.RecordReader) (int64, error) {
+	return c.ingest(ctx, table, mode, conflict, nil, rows)
+}
+
+func (c *Client) ingest(ctx context.Context, table Table, mode Mode, conflict Conflict, write *Write, rows array.RecordReader) (int64, error) {
+	settings := write.options()
+	if conflict != FailOnConflict {
+		settings["skein.on_conflict"] = string(conflict)
+	}
+	return c.IngestWithOptions(ctx, table, mode, settings, rows)
+}
+
+// IngestWithOptions is Ingest with options that the server knows by name.
+func (c *Client) IngestWithOptions(ctx context.Context, table Table, mode Mode, settings map[string]string, rows array.RecordReader) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := &flightsql.ExecuteIngestOpts{
 		TableDefinitionOptions: mode.options(),
 		Table:                  table.Name,
-	}
-	if conflict != FailOnConflict {
-		options.Options = map[string]string{"skein.on_conflict": string(conflict)}
+		Options:                settings,
 	}
 	if table.Schema != "" {
 		options.Schema = &table.Schema
@@ -154,6 +166,9 @@ func (c *Client) IngestOnConflict(ctx context.Context, table Table, mode Mode, c
 	n, err := c.sql.ExecuteIngest(ctx, &ingestInput{RecordReader: rows, cancel: cancel}, options)
 	if readErr := rows.Err(); readErr != nil {
 		return 0, readErr
+	}
+	if errors.Is(err, io.EOF) {
+		return 0, &UnreachableError{Addr: c.addr, Err: fmt.Errorf("the connection to %s ended during an ingest: %w", c.addr, err)}
 	}
 	if err != nil {
 		return 0, c.explain(err)

@@ -8,28 +8,55 @@ import (
 // SplitStatements cuts a script at its top-level semicolons. It returns the
 // statements without semicolon, comments and blank ones left out, and what
 // follows the last semicolon: "" where that is only space and comments.
+func SplitStatements(script string) (statements []string, rest string) {
+	for {
+		statement, after, ended := NextStatement(script)
+		if !ended {
+			return statements, statement
+		}
+		if statement != "" {
+			statements = append(statements, statement)
+		}
+		script = after
+	}
+}
+
+// NextStatement returns the first statement of a script without its semicolon,
+// "" where it is only space and comments, what follows the semicolon, and
+// whether there was one.
 //
 // Only the tokens that may hide a semicolon are recognised (quotes, dollar
 // quotes, comments); everything else is the server's to judge.
-func SplitStatements(script string) (statements []string, rest string) {
-	start, content := 0, false
+func NextStatement(script string) (statement, rest string, ended bool) {
+	content := false
 	for i := 0; i < len(script); {
 		if script[i] == ';' {
 			if content {
-				statements = append(statements, strings.TrimSpace(script[start:i]))
+				statement = strings.TrimSpace(script[:i])
 			}
-			i++
-			start, content = i, false
-			continue
+			return statement, script[i+1:], true
 		}
 		end, blank := token(script, i)
 		content = content || !blank
 		i = end
 	}
 	if content {
-		rest = strings.TrimSpace(script[start:])
+		statement = strings.TrimSpace(script)
 	}
-	return statements, rest
+	return statement, "", false
+}
+
+// SkipBlank returns what follows the space and comments that a script begins
+// with.
+func SkipBlank(script string) string {
+	for i := 0; i < len(script); {
+		end, blank := token(script, i)
+		if !blank {
+			return script[i:]
+		}
+		i = end
+	}
+	return ""
 }
 
 // token returns where the token at i ends and whether it is space or comment.

@@ -5,8 +5,11 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/jedib0t/go-pretty/v6/table"
 	prettytext "github.com/jedib0t/go-pretty/v6/text"
 )
@@ -14,20 +17,28 @@ import (
 // Format is how rows are printed.
 type Format string
 
-// The formats. JSON is one object per line.
+// The formats. JSON is one object per line, Arrow an IPC stream, Expanded one
+// line per value.
 const (
-	Table Format = "table"
-	CSV   Format = "csv"
-	JSON  Format = "json"
+	Table    Format = "table"
+	CSV      Format = "csv"
+	JSON     Format = "json"
+	Markdown Format = "markdown"
+	Arrow    Format = "arrow"
+	Expanded Format = "expanded"
 )
+
+// Formats lists all formats as they are spelled.
+func Formats() []string {
+	return []string{string(Table), string(CSV), string(JSON), string(Markdown), string(Arrow), string(Expanded)}
+}
 
 // ParseFormat checks the spelling of a format.
 func ParseFormat(s string) (Format, error) {
-	switch f := Format(s); f {
-	case Table, CSV, JSON:
-		return f, nil
+	if slices.Contains(Formats(), s) {
+		return Format(s), nil
 	}
-	return "", fmt.Errorf("format %q is not table, csv or json", s)
+	return "", fmt.Errorf("format %q is not one of %s", s, strings.Join(Formats(), ", "))
 }
 
 // pageRows bounds the rows that are laid out as one table: column widths
@@ -56,8 +67,14 @@ func Write(w io.Writer, format Format, schema *arrow.Schema, batches Batches) (i
 		rows, err = writeCSV(out, schema, batches)
 	case JSON:
 		rows, err = writeJSON(out, schema, batches)
+	case Arrow:
+		rows, err = writeArrow(out, schema, batches)
+	case Expanded:
+		rows, err = writeExpanded(out, schema, batches)
+	case Markdown:
+		rows, err = writeTable(out, schema, batches, table.Writer.RenderMarkdown)
 	default:
-		rows, err = writeTable(out, schema, batches)
+		rows, err = writeTable(out, schema, batches, table.Writer.Render)
 	}
 	// What was printed before an error is still worth seeing.
 	if flushErr := out.Flush(); err == nil {
@@ -99,13 +116,13 @@ func writeJSON(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error
 	}, func(error) error { return nil })
 }
 
-func writeTable(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error) {
+func writeTable(w io.Writer, schema *arrow.Schema, batches Batches, draw func(table.Writer) string) (int64, error) {
 	t, pages := newTable(schema), 0
 	flush := func() error {
 		if t.Length() == 0 && pages > 0 {
 			return nil
 		}
-		_, err := fmt.Fprintln(w, t.Render())
+		_, err := fmt.Fprintln(w, draw(t))
 		t, pages = newTable(schema), pages+1
 		return err
 	}
@@ -128,6 +145,53 @@ func writeTable(w io.Writer, schema *arrow.Schema, batches Batches) (int64, erro
 		}
 		return flush()
 	})
+}
+
+// writeArrow writes the batches as they came.
+func writeArrow(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error) {
+	out := ipc.NewWriter(w, ipc.WithSchema(schema))
+	var rows int64
+	for {
+		b, err := batches()
+		if b == nil || err != nil {
+			// Without the end of the stream, readers see that it is not whole.
+			if err == nil {
+				err = out.Close()
+			}
+			return rows, err
+		}
+		if err := out.Write(b); err != nil {
+			return rows, fmt.Errorf("writing the Arrow stream: %w", err)
+		}
+		rows += b.NumRows()
+	}
+}
+
+// writeExpanded writes a line per value, the name in front.
+func writeExpanded(w io.Writer, schema *arrow.Schema, batches Batches) (int64, error) {
+	width := 0
+	for _, f := range schema.Fields() {
+		width = max(width, prettytext.StringWidthWithoutEscSequences(f.Name))
+	}
+	n := 0
+	return eachRow(batches, func(b arrow.RecordBatch, row int) error {
+		n++
+		if _, err := fmt.Fprintf(w, "─[ %d ]─\n", n); err != nil {
+			return err
+		}
+		for i, column := range b.Columns() {
+			value := "NULL"
+			if !column.IsNull(row) {
+				value = text(column, row)
+			}
+			lines := strings.Split(value, "\n")
+			name := prettytext.Pad(schema.Field(i).Name, width, ' ')
+			if _, err := fmt.Fprintf(w, "%s │ %s\n", name, strings.Join(lines, "\n"+strings.Repeat(" ", width)+" │ ")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(error) error { return nil })
 }
 
 func newTable(schema *arrow.Schema) table.Writer {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/google/go-cmp/cmp"
 )
@@ -142,5 +144,46 @@ func TestFloats(t *testing.T) {
 	}
 	if got := float(math.NaN(), 64); got != "NaN" {
 		t.Errorf("NaN is %q", got)
+	}
+}
+
+func TestArrowAndExpanded(t *testing.T) {
+	record := everyType()
+	defer record.Release()
+	var out bytes.Buffer
+	n, err := Write(&out, Arrow, record.Schema(), once(record))
+	if err != nil || n != record.NumRows() {
+		t.Fatal(n, err)
+	}
+	r, err := ipc.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	if !r.Next() || !array.RecordEqual(record, r.RecordBatch()) || r.Next() || r.Err() != nil {
+		t.Errorf("the stream has other rows: %v", r.Err())
+	}
+	failure := errors.New("broken off")
+	out.Reset()
+	_, err = Write(&out, Arrow, record.Schema(), func() (arrow.RecordBatch, error) { return nil, failure })
+	if !errors.Is(err, failure) {
+		t.Errorf("error %v", err)
+	}
+
+	builder := array.NewStringBuilder(memory.DefaultAllocator)
+	defer builder.Release()
+	builder.AppendValues([]string{"two\nlines", "x"}, []bool{true, false})
+	column := builder.NewArray()
+	defer column.Release()
+	schema := arrow.NewSchema([]arrow.Field{{Name: "ä", Type: arrow.BinaryTypes.String, Nullable: true}, {Name: "note", Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
+	small := array.NewRecordBatch(schema, []arrow.Array{column, column}, 2)
+	defer small.Release()
+	out.Reset()
+	if _, err := Write(&out, Expanded, schema, once(small)); err != nil {
+		t.Fatal(err)
+	}
+	want := "─[ 1 ]─\nä    │ two\n     │ lines\nnote │ two\n     │ lines\n─[ 2 ]─\nä    │ NULL\nnote │ NULL\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
