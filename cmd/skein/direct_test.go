@@ -158,6 +158,11 @@ func TestDirectEndpoints(t *testing.T) {
 	w := watch(t, cluster)
 	w.await(ctx, "the workers keep nothing", func(busy, _ int, memory int64) bool { return busy == 0 && memory == 0 })
 
+	shell := dial(t, cluster.flight)
+	mustExec(t, shell, "SET skein.direct_endpoints = on")
+	if lines, err := query(ctx, shell, text); err != nil || len(lines) != len(want) {
+		t.Errorf("the shell has %d rows, %v", len(lines), err)
+	}
 	prepared, err := c.Prepare(ctx, "SELECT id, v FROM d WHERE v >= 0")
 	if err != nil {
 		t.Fatal(err)

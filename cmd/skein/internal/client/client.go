@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -27,6 +28,9 @@ const windowBytes = 8 << 20
 type Client struct {
 	sql  *flightsql.Client
 	addr string
+
+	mu     sync.Mutex
+	others map[string]*Client // to workers, by URI
 }
 
 // Dial prepares a connection to addr as nobody: see DialAs.
@@ -61,9 +65,6 @@ func DialAs(addr string, access Access) (*Client, error) {
 	}
 	return &Client{sql: c, addr: target}, nil
 }
-
-// Close ends the connection.
-func (c *Client) Close() error { return c.sql.Close() }
 
 // Result is what one statement gave: rows, or a count of changed rows. Use it
 // from one goroutine and Close it.
@@ -122,7 +123,7 @@ func (r *Result) Next() (arrow.RecordBatch, error) {
 			if len(r.streams) == 0 {
 				return nil, nil
 			}
-			reader, err := r.client.sql.DoGet(r.ctx, r.streams[0].Ticket)
+			reader, err := r.client.fetch(r.ctx, r.streams[0])
 			if err != nil {
 				return nil, r.client.explain(err)
 			}
