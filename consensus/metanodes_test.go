@@ -257,7 +257,7 @@ func TestNewTablesAvoidSilentNodes(t *testing.T) {
 	if got := nodes(create("one", 1)); !slices.Equal(got, []catalog.NodeID{1}) {
 		t.Fatalf("the replica is on %v", got)
 	}
-	beat(1, 4)
+	beat(int(silentBeats), 1, 4)
 	if got := nodes(create("back", 2)); !slices.Equal(got, []catalog.NodeID{1, 4}) {
 		t.Fatalf("the replicas are on %v", got)
 	}
