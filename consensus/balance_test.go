@@ -163,7 +163,7 @@ func TestLostNodeIsReplaced(t *testing.T) {
 
 func TestPlacerSpreadsOverZones(t *testing.T) {
 	nodes := []NodeInfo{{ID: 1, Zone: "a"}, {ID: 2, Zone: "a"}, {ID: 3, Zone: "a"}, {ID: 4, Zone: "b"}, {ID: 5, Zone: "c"}}
-	p := newPlacer(nodes, nil)
+	p := newPlacer(nodes, nil, func(catalog.NodeID) bool { return false })
 	for i := range 6 {
 		chosen := p.place(3)
 		slices.Sort(chosen)

@@ -243,6 +243,10 @@ func (s *metaState) applyMove(c MetaCommand) (string, metaAnswer) {
 func (s *metaState) moveReplica(r *MoveReplica) metaAnswer {
 	record, at := s.tabletRecord(r.Tablet)
 	if record == nil {
+		if job, ok := s.building(r.Tablet); ok {
+			return rejected(sqlstate.New(sqlstate.ObjectInUse, "tablet %d is being built by job %d, a %s", r.Tablet, job.ID, job.Kind).
+				WithHint("Retry when that is done: see the table skein.jobs."))
+		}
 		return rejected(sqlstate.New(sqlstate.UndefinedTable, "tablet %d does not exist", r.Tablet))
 	}
 	tablet := &record.Table.Tablets[at]

@@ -111,6 +111,8 @@ type Heartbeat struct {
 	Node    catalog.NodeID `json:"node"`
 	UnixMS  int64          `json:"unix_ms"`
 	Applied uint64         `json:"applied"` // by its replica of the meta group
+	// Order is the heartbeat's number among those of all nodes. The meta group sets it.
+	Order uint64 `json:"order,omitempty"`
 }
 
 // RegisterNode announces a node. SQLSTATE 55000 refuses one that was removed,
@@ -317,11 +319,36 @@ func (s *metaState) heartbeat(body []byte) metaAnswer {
 	if _, err := s.nodeNamed(r.Node); err != nil {
 		return rejected(err)
 	}
-	if r.UnixMS >= s.seen[r.Node].UnixMS {
-		s.seen[r.Node] = r
-		s.write(recordSeen, uint64(r.Node), r)
+	s.counters.Beats++
+	if last := s.seen[r.Node]; r.UnixMS < last.UnixMS { // it was under way for long, or the clock was set
+		r = last
 	}
+	r.Order = s.counters.Beats
+	s.seen[r.Node] = r
+	s.write(recordSeen, uint64(r.Node), r)
+	s.write(recordCounters, 0, s.counters)
 	return s.accepted(nil)
+}
+
+// silentBeats is how many heartbeats the others give, each, until a node that gives
+// none is taken for silent: about silentAfter.
+const silentBeats = uint64(silentAfter / heartbeatEvery)
+
+// silent reports whether a node that used to be heard has not been for a while. The
+// heartbeats of the others are the clock: all replicas of the state have that alike,
+// and nobody's time of day matters.
+func (s *metaState) silent(node catalog.NodeID) bool {
+	last, ok := s.seen[node]
+	if !ok {
+		return false
+	}
+	heard := uint64(0) // since then
+	for _, other := range s.seen {
+		if other.Order > last.Order {
+			heard++
+		}
+	}
+	return heard > 0 && s.counters.Beats-last.Order >= silentBeats*heard
 }
 
 // placeable are the nodes that new replicas may be placed on.

@@ -3,6 +3,7 @@ package consensus
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -213,5 +214,51 @@ func TestSettingValues(t *testing.T) {
 		if got != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%q: %q, %v", tc.in, got, err)
 		}
+	}
+}
+
+// TestNewTablesAvoidSilentNodes, in the emptiest zone, too, as long as there are
+// enough others, and are refused where most of their replicas would be on such.
+func TestNewTablesAvoidSilentNodes(t *testing.T) {
+	s := stateWithNodes(t, 4)
+	lost := s.nodes[4]
+	lost.Zone = "far"
+	s.putNode(lost)
+	beat := func(rounds int, nodes ...catalog.NodeID) {
+		for range rounds {
+			for _, node := range nodes {
+				// Clocks that differ by far mean nothing.
+				mustAccept(t, applyTo(t, s, MetaHeartbeat, Heartbeat{Node: node, UnixMS: 1_000_000 * int64(node)}))
+			}
+		}
+	}
+	create := func(name string, replicas int) metaAnswer {
+		return applyTo(t, s, MetaCreateTable, CreateTable{RequestID: name, Table: plainTable(name, replicas)})
+	}
+	nodes := func(a metaAnswer) []catalog.NodeID { return sortedNodes(&mustAccept(t, a).Table.Tablets[0]) }
+	beat(1, 4, 1, 2, 3)
+	beat(int(silentBeats)-2, 1, 2, 3)
+	if got := nodes(create("heard", 3)); !slices.Contains(got, 4) {
+		t.Fatalf("the replicas are on %v", got)
+	}
+	beat(1, 1, 2, 3)
+	s = again(t, s) // as after a restart
+	for i := range 3 {
+		if got := nodes(create(fmt.Sprint("silent", i), 3)); !slices.Equal(got, []catalog.NodeID{1, 2, 3}) {
+			t.Fatalf("the replicas are on %v", got)
+		}
+	}
+	all := mustAccept(t, create("all", 4)).Table.Tablets[0].Replicas
+	if all[3].Node != 4 {
+		t.Fatalf("the silent node is not the last of %v", all)
+	}
+	beat(2*int(silentBeats), 1)
+	mustReject(t, create("most are away", 3), sqlstate.CannotConnectNow)
+	if got := nodes(create("one", 1)); !slices.Equal(got, []catalog.NodeID{1}) {
+		t.Fatalf("the replica is on %v", got)
+	}
+	beat(int(silentBeats), 1, 4)
+	if got := nodes(create("back", 2)); !slices.Equal(got, []catalog.NodeID{1, 4}) {
+		t.Fatalf("the replicas are on %v", got)
 	}
 }

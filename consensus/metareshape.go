@@ -30,7 +30,7 @@ const (
 
 // ReshapeTablets asks for a split of one tablet of a table or for a merge of two
 // neighbours. SQLSTATE 0A000 says that they cannot be reshaped so, 55006 that
-// one of them has a job.
+// one of them has a job or a replica of it is being replaced.
 type ReshapeTablets struct {
 	RequestID string             `json:"request_id"`
 	Kind      JobKind            `json:"kind"`    // JobSplit or JobMerge
@@ -330,12 +330,26 @@ func (s *metaState) publishReshape(r *PublishReshape) metaAnswer {
 	}
 	job.Note, job.UpdatedUnixMS = r.Note, r.AtUnixMS
 	for i := range detail.Sources {
+		s.dropRepair(detail.Sources[i].ID) // nobody needs the replica any more
 		s.putSuccessor(Successor{Tablet: detail.Sources[i].ID, Table: t.ID, Followers: tabletIDs(detail.Targets)})
 	}
 	s.putTable(&tableRecord{Table: &t, CreatedUnixMS: record.CreatedUnixMS})
 	answer := s.acceptedJob(job)
 	answer.Table = &t
 	return answer
+}
+
+// building finds the running job that makes a tablet which is not one of its
+// table yet.
+func (s *metaState) building(id catalog.TabletID) (Job, bool) {
+	for _, n := range slices.Sorted(maps.Keys(s.jobs)) {
+		job := s.jobs[n]
+		r, ok := job.Reshape()
+		if ok && job.State == JobRunning && job.Phase != PhasePublished && slices.Contains(tabletIDs(r.Targets), id) {
+			return job, true
+		}
+	}
+	return Job{}, false
 }
 
 func tabletIDs(tablets []catalog.Tablet) []catalog.TabletID {

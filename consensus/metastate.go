@@ -89,6 +89,7 @@ type metaCounters struct {
 	NextUser    uint64           `json:"next_user,omitempty"`   // the last one's id
 	NextSchema  uint64           `json:"next_schema,omitempty"` // the last one given
 	NextLease   uint64           `json:"next_lease,omitempty"`  // the last one given
+	Beats       uint64           `json:"beats,omitempty"`       // heartbeats taken
 }
 
 type tableName struct {
@@ -260,7 +261,7 @@ func (s *metaState) createTable(r *CreateTable) metaAnswer {
 	if _, taken := s.names[name]; taken && !r.Hidden {
 		return rejected(duplicateTable(name))
 	}
-	p := newPlacer(s.placeable(), s.tableList())
+	p := newPlacer(s.placeable(), s.tableList(), s.silent)
 	replicas, err := p.replicas(t.QualifiedName(), t.Replicas)
 	if err != nil {
 		return rejected(err)

@@ -144,9 +144,12 @@ func (c *moveCase) sameMembers(tablet *catalog.Tablet) {
 		var members *dragonboat.Membership
 		var err error
 		c.eventually(c.nodes[r.Node], func() bool {
-			members, err = c.nodes[r.Node].Host().raft.SyncGetShardMembership(testContext(c.t), uint64(c.tablet))
+			// The question is lost where the leader that it goes to dies: nobody repeats it.
+			ctx, cancel := context.WithTimeout(context.Background(), minPatience)
+			defer cancel()
+			members, err = c.nodes[r.Node].Host().raft.SyncGetShardMembership(ctx, uint64(c.tablet))
 			return err == nil
-		}, "node %d does not tell the members: %+v", r.Node, c.nodes[r.Node].Host().Tablets())
+		}, "node %d does not tell the members", r.Node)
 		if len(members.Nodes) != len(tablet.Replicas) || len(members.NonVotings) != 0 {
 			c.t.Fatalf("the group has the members %+v, the description %+v", members, tablet.Replicas)
 		}

@@ -61,6 +61,7 @@ func TestNodeDiesDuringMove(t *testing.T) {
 		{role: moveNew, replicas: 1, point: moveRemoved},
 		{role: moveNew, replicas: 1, point: moveFinished},
 		{role: moveLeader, replicas: 3, point: moveRemoved, abort: true},
+		{role: moveLeader, replicas: 3, point: moveFinished, abort: true},
 	} {
 		t.Run(fmt.Sprintf("%s of %d %s%s abort %v", tc.role, tc.replicas, tc.point, tc.fault, tc.abort), func(t *testing.T) {
 			t.Parallel()

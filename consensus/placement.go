@@ -14,7 +14,8 @@ const defaultReplicas = 3
 
 // placer chooses nodes for the tablets of new tables: in different zones as far as
 // there are some, the ones with the fewest replicas, and among a tablet's nodes the one that comes first in the fewest
-// replica lists comes first. Its choices depend on its inputs only.
+// replica lists comes first. Nodes that are silent are chosen where there are not
+// enough others, and come last. Its choices depend on its inputs only.
 type placer struct {
 	nodes []placedNode
 }
@@ -22,15 +23,16 @@ type placer struct {
 type placedNode struct {
 	id       catalog.NodeID
 	zone     string
+	silent   int // 1 if nothing is heard of it
 	replicas int
 	firsts   int
 }
 
 // newPlacer counts what the nodes, in any order, already carry.
-func newPlacer(nodes []NodeInfo, tables []*catalog.Table) *placer {
+func newPlacer(nodes []NodeInfo, tables []*catalog.Table, silent func(catalog.NodeID) bool) *placer {
 	p := &placer{nodes: make([]placedNode, 0, len(nodes))}
 	for _, n := range nodes {
-		p.nodes = append(p.nodes, placedNode{id: n.ID, zone: n.Zone})
+		p.nodes = append(p.nodes, placedNode{id: n.ID, zone: n.Zone, silent: b2i(silent(n.ID))})
 	}
 	slices.SortFunc(p.nodes, func(a, b placedNode) int { return cmp.Compare(a.id, b.id) })
 	for _, t := range tables {
@@ -56,8 +58,26 @@ func (p *placer) count(replicas []catalog.Replica) {
 	}
 }
 
-// replicas resolves a requested number of copies against the known nodes.
+// replicas resolves a requested number of copies against the known nodes. Most of
+// them must be on nodes that are heard, or nothing could be written.
 func (p *placer) replicas(table string, requested int) (int, *sqlstate.Error) {
+	n, err := p.copies(table, requested)
+	if err != nil {
+		return 0, err
+	}
+	heard := 0
+	for _, node := range p.nodes {
+		heard += 1 - node.silent
+	}
+	if heard <= n/2 {
+		return 0, sqlstate.New(sqlstate.CannotConnectNow, "table %s is to have %d replicas but %d of %d workers are out of reach",
+			table, n, len(p.nodes)-heard, len(p.nodes)).WithHint("Start the workers again, or ask for fewer replicas.")
+	}
+	return n, nil
+}
+
+// copies is how many a table gets, as far as the number of nodes decides.
+func (p *placer) copies(table string, requested int) (int, *sqlstate.Error) {
 	switch {
 	case len(p.nodes) == 0:
 		return 0, sqlstate.New(sqlstate.CannotConnectNow, "no worker has registered yet").
@@ -81,12 +101,14 @@ func (p *placer) replicas(table string, requested int) (int, *sqlstate.Error) {
 func (p *placer) place(want int) []catalog.NodeID {
 	order := make([]placedNode, len(p.nodes))
 	copy(order, p.nodes)
-	slices.SortStableFunc(order, func(a, b placedNode) int { return cmp.Compare(a.replicas, b.replicas) })
+	slices.SortStableFunc(order, func(a, b placedNode) int {
+		return cmp.Or(cmp.Compare(a.silent, b.silent), cmp.Compare(a.replicas, b.replicas))
+	})
 	zones := map[string]int{}
 	for i := range want {
 		best := i
 		for k := i + 1; k < len(order); k++ {
-			if zones[order[k].zone] < zones[order[best].zone] {
+			if order[k].silent == order[best].silent && zones[order[k].zone] < zones[order[best].zone] {
 				best = k
 			}
 		}
@@ -97,7 +119,7 @@ func (p *placer) place(want int) []catalog.NodeID {
 	}
 	order = order[:want]
 	slices.SortStableFunc(order, func(a, b placedNode) int {
-		return cmp.Or(cmp.Compare(a.firsts, b.firsts), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.silent, b.silent), cmp.Compare(a.firsts, b.firsts), cmp.Compare(a.id, b.id))
 	})
 	ids := make([]catalog.NodeID, want)
 	replicas := make([]catalog.Replica, want)

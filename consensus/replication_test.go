@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -292,7 +293,7 @@ func (c *testCluster) eventually(n *Node, holds func() bool, format string, args
 		case <-n.Host().changed.wait():
 		case <-time.After(20 * time.Millisecond): // conditions on files
 		case <-ctx.Done():
-			c.t.Fatalf(format, args...)
+			c.t.Fatalf(format+"; node %d has %+v", append(slices.Clone(args), n.ID(), n.Host().Tablets())...)
 		}
 	}
 }
