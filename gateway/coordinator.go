@@ -318,8 +318,10 @@ func (r *run) startAt(ctx context.Context, addr string, request *pb.StartRequest
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.gw.cfg.StartTimeout)
 	defer cancel()
+	deadline, _ := bounded.Deadline()
 	resp, err := conn.StartFragments(bounded, request)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	// The worker, which knows the deadline, may end the call just before it is over here.
+	if err != nil && ctx.Err() == nil && (bounded.Err() != nil || time.Until(deadline) < r.gw.cfg.StartTimeout/10) {
 		err = flightproto.WithReason(flightproto.Unavailable, sqlstate.New(sqlstate.ConnectionFailure,
 			"worker %s has not taken fragments within %s", addr, r.gw.cfg.StartTimeout).
 			WithHint("Look after the worker and the network to it."))
