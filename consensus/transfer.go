@@ -133,6 +133,11 @@ func (g *group) gate(ctx context.Context) {
 	}
 }
 
+// HandOver has every group that this host leads led by another member, as far as
+// that is possible within a few seconds, while the host goes on: what stops next
+// then costs nobody an election. Close does it, too.
+func (h *Host) HandOver(ctx context.Context) { h.handOver(ctx) }
+
 // handOver has every group that this host leads led by another member, as far
 // as that is possible within handOverPatience, so that stopping costs nobody an
 // election.

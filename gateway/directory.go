@@ -132,6 +132,7 @@ func (d *directory) metaAt(ctx context.Context, addresses []string, command stri
 			break
 		}
 		d.workers.failed(addr, err)
+		d.Kick() // others lead what it led
 	}
 	return fmt.Errorf("asking the meta group to %s: %w", command, last)
 }

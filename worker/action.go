@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/protobuf/proto"
 
+	"skein/consensus"
 	"skein/flightproto"
 	"skein/flightproto/pb"
 	"skein/sqlstate"
@@ -127,6 +128,21 @@ func (s *Server) cancelQuery(ctx context.Context, request *pb.CancelRequest) (*p
 func (s *Server) meta(ctx context.Context, request *pb.MetaRequest) (*pb.MetaResponse, error) {
 	if err := s.authorizeMeta(ctx, request); err != nil {
 		return nil, err
+	}
+	if request.GetCommand() == consensus.MetaWatch {
+		if s.draining() {
+			return nil, errShuttingDown()
+		}
+		watching, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		s.tasks.Go(func() {
+			select {
+			case <-s.closing:
+				stop(errShuttingDown())
+			case <-watching.Done():
+			}
+		})
+		ctx = watching
 	}
 	body, err := s.cfg.Node.DoMeta(ctx, request.GetCommand(), request.GetBody())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // DoExchange serves pulls, one after the other: queries of few rows that their
 // ticket starts. See flightproto.Conn.Pull.
 func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error {
-	leave, err := s.enter()
+	leave, err := s.enterNew()
 	if err != nil {
 		return flightproto.ToStatus(err)
 	}

@@ -17,7 +17,7 @@ import (
 // DoPut receives the rows of one transaction for one tablet and answers with
 // one WriteResult.
 func (s *Server) DoPut(stream flight.FlightService_DoPutServer) error {
-	leave, err := s.enter()
+	leave, err := s.enterNew()
 	if err != nil {
 		return flightproto.ToStatus(err)
 	}

@@ -116,7 +116,7 @@ type Server struct {
 	cancel context.CancelCauseFunc
 	tasks  sync.WaitGroup // goroutines of the server itself
 
-	closing chan struct{} // closed when Close is called
+	closing chan struct{} // closed when Drain or Close is called
 
 	mu     sync.Mutex
 	calls  int           // RPCs under way
@@ -179,6 +179,53 @@ func (s *Server) leave() {
 	}
 }
 
+// enterNew is enter for a request that begins something, which a worker that is
+// being drained leaves to others.
+func (s *Server) enterNew() (leave func(), err error) {
+	if s.draining() {
+		return nil, errShuttingDown()
+	}
+	return s.enter()
+}
+
+func (s *Server) draining() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// announceEnd ends sessions that wait for requests and watches of the metadata,
+// which tells gateways to go elsewhere. s.mu must be held.
+func (s *Server) announceEnd() {
+	if !s.draining() {
+		close(s.closing)
+	}
+}
+
+// Drain refuses new queries and writes, so that gateways turn to other workers,
+// and returns when those under way have ended or ctx does. Their streams and
+// transactions are served until Close.
+func (s *Server) Drain(ctx context.Context) {
+	s.mu.Lock()
+	s.announceEnd()
+	s.mu.Unlock()
+	s.registry.shut(nil)
+	busy := func() bool {
+		_, fragments := s.registry.size()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fragments > 0 || s.calls > 0
+	}
+	for poll := newPoll(time.Millisecond, 50*time.Millisecond); busy(); {
+		if !poll.wait(ctx) {
+			return
+		}
+	}
+}
+
 // Close refuses new requests, lets those under way finish until ctx ends, then
 // cancels them, and waits for all goroutines. The node stays open.
 func (s *Server) Close(ctx context.Context) error {
@@ -188,7 +235,7 @@ func (s *Server) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
-	close(s.closing)
+	s.announceEnd()
 	if s.calls == 0 {
 		close(s.idle)
 	}

@@ -77,7 +77,13 @@ func (b *lockedBuffer) String() string {
 // start runs skein with arguments; the test's end kills it if it still runs.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{}), lines: make(chan string, 1000)}
+	return startProgram(t, binary, args...)
+}
+
+// startProgram is start with another build of the program.
+func startProgram(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{}), lines: make(chan string, 1000)}
 	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

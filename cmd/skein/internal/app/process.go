@@ -36,6 +36,9 @@ type process struct {
 	failed   chan error
 	ready    atomic.Pointer[func() error]
 	parts    []part
+	// drain has a worker hand over what it leads and finish what it has begun while
+	// its server still answers.
+	drain func(context.Context) error
 	// cacheBytes are what the worker's cache may hold, 0 of a gateway alone.
 	cacheBytes int64
 }
@@ -104,6 +107,19 @@ func (p *process) stop() error {
 	}
 	p.parts = nil
 	return errors.Join(errs...)
+}
+
+// withinHalf gives a part that stops first half of the time that is left, so that
+// those below get the other half.
+func (p *process) withinHalf(stop func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if deadline, ok := ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+			defer cancel()
+		}
+		return stop(ctx)
+	}
 }
 
 // overtime is how long a part may go on when the grace period is over, to

@@ -54,6 +54,7 @@ func RunWorker(ctx context.Context, c config.Worker, version string, logger *slo
 		}
 		return nil
 	})
+	p.onStop("service to gateways", p.withinHalf(p.drain))
 	started(Endpoints{Flight: l.Addr().String(), HTTP: http, Data: c.Data, Node: running.Identity().String()})
 	return p.wait(ctx)
 }
@@ -132,6 +133,11 @@ func (p *process) startWorker(ctx context.Context, l net.Listener, secret string
 		return nil, errors.Join(err, l.Close())
 	}
 	p.onStop("worker", w.Close)
+	p.drain = func(ctx context.Context) error {
+		node.Host().HandOver(ctx)
+		w.Drain(ctx)
+		return nil
+	}
 	removed := func(id catalog.NodeID) bool {
 		n, _ := metadata().Node(id)
 		return n.Status() == consensus.NodeRemoved
