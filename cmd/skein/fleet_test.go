@@ -65,7 +65,7 @@ func planFleet(t *testing.T, nodes []nodePorts, gateways int, settings ...string
 	f.flights = ports[len(nodes)+gateways:]
 	for i, n := range nodes {
 		args := []string{"worker", "--cluster", "test", "--node-id", fmt.Sprint(i + 1), "--data", t.TempDir(),
-			"--members", strings.Join(members, ","), "--http", f.healths[i], "--log-level", "warn"}
+			"--members", strings.Join(members, ","), "--http", f.healths[i], "--init-if-empty", "--log-level", "warn"}
 		if n.flightHere != "" {
 			args = append(args, "--flight", n.flightHere)
 		}

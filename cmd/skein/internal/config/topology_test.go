@@ -103,8 +103,8 @@ func TestComposeFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var workers []Worker
-	var gateway Gateway
-	for _, name := range []string{"worker-1", "worker-2", "worker-3", "gateway"} {
+	var gateways []Gateway
+	for _, name := range []string{"worker-1", "worker-2", "worker-3", "gateway-1", "gateway-2"} {
 		service, ok := c.Services[name]
 		if !ok {
 			t.Fatalf("service %s is missing", name)
@@ -115,9 +115,11 @@ func TestComposeFile(t *testing.T) {
 		}
 		var unknown []string
 		var listens string
-		if name == "gateway" {
+		if strings.HasPrefix(name, "gateway-") {
+			var gateway Gateway
 			gateway, unknown, err = LoadGateway(gatewayFlags(t), environ)
 			listens = gateway.Flight
+			gateways = append(gateways, gateway)
 		} else {
 			var w Worker
 			w, unknown, err = LoadWorker(workerFlags(t), environ)
@@ -143,10 +145,12 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	}
-	if len(c.Services) != 4 {
-		t.Errorf("%d services, want 4", len(c.Services))
+	if len(c.Services) != 6 { // Prometheus, too
+		t.Errorf("%d services, want 6", len(c.Services))
 	}
-	checkTopology(t, workers, gateway)
+	for _, gateway := range gateways {
+		checkTopology(t, workers, gateway)
+	}
 }
 
 func checkComposeWorker(t *testing.T, service string, w Worker, mounts []string, volumes map[string]any) {
