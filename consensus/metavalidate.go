@@ -13,16 +13,22 @@ import (
 const (
 	maxColumns = 1600
 	maxTablets = 4096
-	// maxName bounds a name in bytes. SQL cuts names at 63 as PostgreSQL does;
-	// an ingest sends its own, which must still fit into errors and listings.
-	maxName = 255
+	// maxName bounds a name in bytes: as many as a statement can say. A column's may
+	// be longer, which an ingest sends and SELECT * returns, but must still fit into
+	// errors and listings.
+	maxName       = 63
+	maxColumnName = 255
 )
 
 // validateName checks the name of a table or column that is to be stored.
 func validateName(what, name string) *sqlstate.Error {
+	limit := maxName
+	if what == "column" {
+		limit = maxColumnName
+	}
 	switch {
-	case len(name) > maxName:
-		return sqlstate.New(sqlstate.NameTooLong, "the name of a %s has %d bytes, %d are possible: %.60q...", what, len(name), maxName, name)
+	case len(name) > limit:
+		return sqlstate.New(sqlstate.NameTooLong, "the name of a %s has %d bytes, %d are possible: %.60q...", what, len(name), limit, name)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
 		return sqlstate.New(sqlstate.InvalidByteSequence, "the %s name %q holds a NUL character or bytes that are not UTF-8", what, name)
 	}

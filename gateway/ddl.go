@@ -36,7 +36,7 @@ func (g *Server) createTable(ctx context.Context, t *catalog.Table, hidden bool)
 	if err := g.directory.waitVersion(ctx, reply.Version); err != nil {
 		return nil, err
 	}
-	if err := g.waitTablets(ctx, reply.Table); err != nil {
+	if err := g.waitTablets(ctx, reply.Table, reply.Version); err != nil {
 		return nil, err
 	}
 	return reply.Table, nil
@@ -76,13 +76,23 @@ func (g *Server) discardTable(t *catalog.Table) {
 	})
 }
 
-// waitTablets returns when every tablet of a table has a leader.
-func (g *Server) waitTablets(ctx context.Context, t *catalog.Table) error {
+// waitTablets returns when every tablet of a table has a leader. It fails at once
+// if the table is dropped meanwhile, and waits for no tablet that another has
+// taken the place of.
+func (g *Server) waitTablets(ctx context.Context, t *catalog.Table, version uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tabletsTimeout)
 	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		g.directory.pollOnce(ctx)
 		snap := g.directory.Current()
+		now, ok := snap.tableByID(t.ID)
+		if !ok && snap.Version() >= version {
+			return sqlstate.New(sqlstate.UndefinedTable, "table %s was dropped while it was being created", t.QualifiedName()).
+				WithHint("create it again if it is still wanted")
+		}
+		if ok {
+			t = now
+		}
 		ready := 0
 		for _, tablet := range t.Tablets {
 			if _, ok := snap.leaders[tablet.ID]; ok {

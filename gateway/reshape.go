@@ -89,7 +89,8 @@ func splitKeyOf(ctx context.Context, t *catalog.Table, key *planner.Literal) (*c
 	column.Default = "'" + strings.ReplaceAll(text, "'", "''") + "'"
 	value, err := sql.Default(ctx, &column)
 	if err != nil {
-		return nil, err
+		return nil, sqlstate.New(sqlstate.InvalidText, "%q is not a value of column %q to split at", text, column.Name).
+			WithHint("give a constant of type %s", catalog.TypeName(column.Type))
 	}
 	literal, ok := value.(*planner.Literal)
 	if !ok || literal.Value == nil {

@@ -219,3 +219,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// PostgreSQL cuts long names down; a statement that has one means another name.
+func TestLongNamesAreRefused(t *testing.T) {
+	name := strings.Repeat("n", MaxNameBytes)
+	for text, long := range map[string]bool{
+		"SELECT " + name + " FROM t":                                            false,
+		"SELECT " + name + "n FROM t":                                           true,
+		`SELECT "` + name[2:] + `"" " FROM t`:                                   false,
+		`SELECT "` + name + `n" FROM t`:                                         true,
+		"SELECT '" + name + name + "', E'" + name + "nn' FROM t":                false,
+		"SELECT 1 AS " + name + name + " -- " + name + name + "\n":              true,
+		"SELECT 1 -- " + name + name + "\n":                                     false,
+		"SELECT $$" + name + name + "$$, $" + name[1:] + "$ $" + name[1:] + "$": false,
+	} {
+		_, err := scan(text)
+		if got := sqlstate.CodeOf(err) == sqlstate.NameTooLong; got != long {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

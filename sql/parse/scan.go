@@ -14,6 +14,10 @@ const MaxTextBytes = 1 << 20
 // MaxParams is the highest parameter number, as in PostgreSQL's protocol.
 const MaxParams = 65535
 
+// MaxNameBytes is what PostgreSQL's lexer, which is in the parser, cuts names down
+// to. Longer ones are refused, for another name than the statement's would be meant.
+const MaxNameBytes = 63
+
 // maxNesting bounds an upper estimate of the depth of the syntax tree, in tree
 // nodes: WebAssembly's stack, the smallest one involved, takes more than it.
 const maxNesting = 1400
@@ -63,6 +67,11 @@ func scan(text string) (*scanner, error) {
 	s := &scanner{text: text, frames: []frame{{}}}
 	for s.pos < len(s.text) {
 		s.token()
+		if n := identifierBytes(s.text[s.lastOffset:s.pos]); n > MaxNameBytes {
+			return nil, sqlstate.New(sqlstate.NameTooLong, "a name has %d bytes, %d are possible", n, MaxNameBytes).
+				At(characters(text, s.lastOffset)).
+				WithHint("Give it a shorter name.")
+		}
 		if s.depth > maxNesting {
 			return nil, sqlstate.New(sqlstate.ProgramLimitExceeded, "the statement is nested too deeply").
 				At(characters(text, s.lastOffset)).
@@ -70,6 +79,24 @@ func scan(text string) (*scanner, error) {
 		}
 	}
 	return s, nil
+}
+
+// identifierBytes is the length of the name that a token is, 0 if it is none.
+func identifierBytes(token string) int {
+	switch {
+	case token == "":
+		return 0
+	case token[0] == '"':
+		return len(token) - strings.Count(token[1:], `"`) + strings.Count(token[1:], `""`) - 1
+	case !isWordStart(token[0]):
+		return 0
+	}
+	for i := range len(token) {
+		if !isWordPart(token[i]) {
+			return 0 // a word that begins a string
+		}
+	}
+	return len(token)
 }
 
 // token consumes one token, comment or run of white space.

@@ -258,7 +258,7 @@ func (c *Client) explain(err error) error {
 	restored := flightproto.FromStatus(s.Err())
 	switch {
 	case s.Code() == codes.Unavailable && len(s.Details()) == 0:
-		return &UnreachableError{Addr: c.addr, Refused: strings.Contains(s.Message(), "connect"), Err: errors.New(s.Message())}
+		return &UnreachableError{Addr: c.addr, Refused: strings.Contains(s.Message(), "connect") && !strings.Contains(s.Message(), "SQLSTATE"), Err: errors.New(s.Message())}
 	case s.Code() == codes.Canceled:
 		return fmt.Errorf("cancelled: %s: %w", s.Message(), context.Canceled)
 	case len(s.Details()) == 0:
