@@ -76,6 +76,10 @@ bench-split: build ## The split of a tablet of a million rows while statements r
 bench-diff: build ## N=10000 random queries of SEED=1 on Skein and DuckDB, differences shrunk
 	cd bench && $(GO) build -o bin/sqldiff ./cmd/sqldiff && ./bin/sqldiff --skein ../bin/skein --seed $(SEED) --n $(N) $(BENCH_FLAGS)
 
+.PHONY: bench-clients
+bench-clients: build ## Loading from Python against Go, 5 M rows; test-clients makes its Python
+	cd bench && $(GO) build -o bin/clients ./cmd/clients && ./bin/clients --skein ../bin/skein $(BENCH_FLAGS)
+
 .PHONY: test-clients
 test-clients: build ## Run examples/, the programs of docs/clients and ADBC's validation suite against fresh servers; also needs python3 with venv, a JDK, Maven and Node
 	./examples/run.sh

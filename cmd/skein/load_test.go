@@ -127,20 +127,21 @@ func TestLoadThroughBrokenConnections(t *testing.T) {
 	for i, tc := range []struct {
 		name, ddl string
 		args      []string
+		breaks    int // pauses between the attempts of one write grow
 		limit     int
 	}{
-		{"one write", "CREATE TABLE %s (id BIGINT, name TEXT)", nil, 1_000_000},
-		{"one write, several tablets", "CREATE TABLE %s (id BIGINT, name TEXT) PARTITION BY HASH (id) WITH (tablets = 3)", nil, 1_000_000},
-		{"workers", "CREATE TABLE %s (id BIGINT, name TEXT)", []string{"--workers", "3", "--batch-rows", "2000"}, 200_000},
-		{"workers, several tablets", "CREATE TABLE %s (id BIGINT, name TEXT) PARTITION BY HASH (id) WITH (tablets = 3)", []string{"--workers", "3", "--batch-rows", "2000"}, 200_000},
-		{"workers, with a key", "CREATE TABLE %s (id BIGINT PRIMARY KEY, name TEXT)", []string{"--workers", "2", "--batch-rows", "2000"}, 200_000},
+		{"one write", "CREATE TABLE %s (id BIGINT, name TEXT)", nil, 5, 1_000_000},
+		{"one write, several tablets", "CREATE TABLE %s (id BIGINT, name TEXT) PARTITION BY HASH (id) WITH (tablets = 3)", nil, 5, 1_000_000},
+		{"workers", "CREATE TABLE %s (id BIGINT, name TEXT)", []string{"--workers", "3", "--batch-rows", "2000"}, 12, 200_000},
+		{"workers, several tablets", "CREATE TABLE %s (id BIGINT, name TEXT) PARTITION BY HASH (id) WITH (tablets = 3)", []string{"--workers", "3", "--batch-rows", "2000"}, 12, 200_000},
+		{"workers, with a key", "CREATE TABLE %s (id BIGINT PRIMARY KEY, name TEXT)", []string{"--workers", "2", "--batch-rows", "2000"}, 12, 200_000},
 	} {
 		seed := uint64(time.Now().UnixNano())
 		t.Run(tc.name, func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			table := "numbers_" + strconv.Itoa(i)
 			mustExec(t, c, fmt.Sprintf(tc.ddl, table))
-			b := startBreaker(t, server.flight, seed, 12, tc.limit)
+			b := startBreaker(t, server.flight, seed, tc.breaks, tc.limit)
 			args := append([]string{"load", file, "--addr", b.listener.Addr().String(), "--table", table}, tc.args...)
 			out, stderr, code := command(t, "", args...)
 			// The connection may also break before the first write; nothing is stored then.
