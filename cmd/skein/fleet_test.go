@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -135,14 +133,6 @@ func (f *fleet) stopAll() {
 	}
 }
 
-// signal sends a signal to a process that runs.
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 // anyGateway is a client that has several gateways to go to: when the one it uses
 // is away it repeats the statement at the next one, as a client library with a
 // list of addresses does. It belongs to one goroutine.
@@ -199,21 +189,3 @@ func (g *anyGateway) do(ctx context.Context, f func(context.Context, *client.Cli
 // gatewayPatience is for how long a client looks for a gateway that answers: its
 // connections wait a little, too, before they try a gateway again that was away.
 const gatewayPatience = 10 * time.Second
-
-// reachable waits until something listens at an address.
-func reachable(t *testing.T, address string) {
-	t.Helper()
-	eventually(t, "reaching "+address, func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-}
-
-// percentile is the smallest of some durations that p of a hundred do not exceed.
-func percentile(durations []time.Duration, p int) time.Duration {
-	sorted := slices.Sorted(slices.Values(durations))
-	return sorted[max(0, (len(sorted)*p+99)/100-1)]
-}
